@@ -1,0 +1,74 @@
+/* base.h - what every layer of weft stands on: errors, checked allocation, growing bytes, file mapping, clock.
+ * Depends on libc alone and compiles for Windows.  Nothing here prints, exits or aborts. */
+#ifndef WEFT_BASE_INTERNAL_H
+#define WEFT_BASE_INTERNAL_H
+
+#include "weft/base.h"
+
+#include <stdbool.h>
+
+#if defined(__MINGW32__) /* where plain "printf" means Microsoft's, without %zu */
+#define WEFT_PRINTF(format_index, first_arg) __attribute__((format(gnu_printf, format_index, first_arg)))
+#elif defined(__GNUC__)
+#define WEFT_PRINTF(format_index, first_arg) __attribute__((format(printf, format_index, first_arg)))
+#else
+#define WEFT_PRINTF(format_index, first_arg)
+#endif
+
+#define WEFT_COUNT(array) (sizeof(array) / sizeof *(array))
+
+/* ---- status.c ---- */
+
+/* Sets the thread's last error and returns `status`, so a failure is `return weft__error(WEFT_EINVAL, "x: why (do)")`. */
+weft_status weft__error(weft_status status, const char *format, ...) WEFT_PRINTF(2, 3);
+/* The same for an errno: EIO (ENOMEM if that is what it says) and "what: strerror". */
+weft_status weft__errno_error(int error_number, const char *what);
+
+/* ---- alloc.c: sizes are checked products; NULL with the last error set on overflow or exhaustion ---- */
+
+bool weft__mul_size(size_t a, size_t b, size_t *product); /* false on overflow */
+bool weft__add_size(size_t a, size_t b, size_t *sum);
+bool weft__mul_i64(int64_t a, int64_t b, int64_t *product); /* a, b >= 0; false on overflow */
+
+void *weft__alloc(size_t n, size_t size);            /* undefined contents */
+void *weft__calloc(size_t n, size_t size);           /* zeros */
+void *weft__realloc(void *p, size_t n, size_t size); /* p stays valid on failure */
+void *weft__dup(const void *data, size_t n_bytes);   /* a copy with a NUL after it */
+void *weft__aligned_alloc(size_t n_bytes);           /* on a 64-byte boundary; large blocks prefer huge pages */
+void weft__aligned_free(void *p);
+
+/* Test hook: the n-th allocation from now (1 = the next) fails once; 0 turns it off. */
+void weft__alloc_fail_at(long n);
+
+/* ---- bytes.c: a growing byte buffer; zero-initialise, free with weft__bytes_clear ---- */
+
+typedef struct weft__bytes {
+  char *data; /* NUL-terminated once anything was added; NULL before */
+  size_t n, capacity;
+} weft__bytes;
+
+weft_status weft__bytes_add(weft__bytes *b, const void *data, size_t n);
+weft_status weft__bytes_printf(weft__bytes *b, const char *format, ...) WEFT_PRINTF(2, 3);
+char *weft__bytes_take(weft__bytes *b); /* moves the data out (never NULL unless out of memory); b is empty again */
+void weft__bytes_clear(weft__bytes *b);
+
+/* ---- file.c: paths are UTF-8 on every system ---- */
+
+typedef struct weft__file_map {
+  const unsigned char *data; /* NULL for an empty file */
+  size_t n_bytes;
+} weft__file_map;
+
+/* Maps a regular file read-only.  EIO with the system's reason; EINVAL for a folder, a pipe or a device.  A file that
+ * somebody shortens while it is mapped faults when the lost bytes are read. */
+weft_status weft__file_map_open(weft__file_map *map, const char *path);
+void weft__file_map_close(weft__file_map *map);
+/* Advice that n bytes at `data` (inside the mapping) will be read soon, or are not needed any more. */
+void weft__file_map_prefetch(const weft__file_map *map, const void *data, size_t n);
+void weft__file_map_release(const weft__file_map *map, const void *data, size_t n);
+
+/* ---- clock.c ---- */
+
+double weft__now_ms(void); /* monotonic */
+
+#endif
