@@ -1,0 +1,82 @@
+/* weft/ops.h - the operators.
+ *
+ * An operator makes a new tensor in `scope`.  Given a NULL operand it returns NULL with the error already set, so a whole
+ * expression is checked once, at its end.  Wrong shapes, dtypes or devices: NULL, EINVAL.  Rows, formulas and shapes:
+ * weft/ops.def. */
+#ifndef WEFT_OPS_H
+#define WEFT_OPS_H
+
+#include "weft/tensor.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct weft_concat_attrs {
+  int axis;
+} weft_concat_attrs;
+
+typedef struct weft_rms_norm_attrs {
+  float eps; /* added to the mean square */
+} weft_rms_norm_attrs;
+
+typedef struct weft_rope_table_attrs {
+  int n_dims;  /* R: rotated elements of a head, even */
+  float base;  /* theta, 10000 in RoFormer (Su et al. 2021) */
+  float scale; /* of the position; 1 = none, 1/f = linear scaling by f */
+} weft_rope_table_attrs;
+
+typedef enum weft_rope_pairing {
+  WEFT_ROPE_INTERLEAVED, /* element 2i with 2i+1 */
+  WEFT_ROPE_HALVES,      /* element i with i + R/2 */
+} weft_rope_pairing;
+
+typedef struct weft_rope_attrs {
+  int head_size; /* D; elements R to D-1 of a head pass unchanged */
+  weft_rope_pairing pairing;
+} weft_rope_attrs;
+
+/* Paged key/value cache.  Positions are kept in blocks of WEFT_KV_BLOCK; keys are stored transposed within a block so
+ * that a query meets WEFT_KV_BLOCK keys at a time:
+ *   keys   [n_blocks, G, D, WEFT_KV_BLOCK]    values [n_blocks, G, WEFT_KV_BLOCK, D]      f32 or f16, both alike
+ *   block_table [n_slots, n_blocks_per_slot] i32: block that holds positions i*WEFT_KV_BLOCK.. of a slot, -1 = none
+ *
+ * kv_append(keys, values, k [N,G*D], v [N,G*D], block_table, positions [N] i32, slots [N] i32) writes in place and
+ *   returns a view of `keys`.
+ * paged_attention(q [N,H*D], keys, values, block_table, positions [N], slots [N]): token n sees positions
+ *   0 .. positions[n] of slots[n]; heads h*H/G .. share key/value head h (grouped-query attention) -> [N,H*D] f32.
+ *   Softmax is computed online, block by block (Dao et al. 2022): no score matrix. */
+#define WEFT_KV_BLOCK 32
+
+typedef struct weft_paged_attention_attrs {
+  int n_heads; /* H, a multiple of G */
+  float scale; /* of the scores, usually 1/sqrt(D) */
+} weft_paged_attention_attrs;
+
+#define WEFT_OP_INPUTS_1 weft_tensor *a
+#define WEFT_OP_INPUTS_2 WEFT_OP_INPUTS_1, weft_tensor *b
+#define WEFT_OP_INPUTS_3 WEFT_OP_INPUTS_2, weft_tensor *c
+#define WEFT_OP_INPUTS_4 WEFT_OP_INPUTS_3, weft_tensor *d
+#define WEFT_OP_INPUTS_5 WEFT_OP_INPUTS_4, weft_tensor *e
+#define WEFT_OP_INPUTS_6 WEFT_OP_INPUTS_5, weft_tensor *f
+#define WEFT_OP_INPUTS_7 WEFT_OP_INPUTS_6, weft_tensor *g
+#define WEFT_OP_PLAIN(name)
+#define WEFT_OP_ATTRS(name) , const weft_##name##_attrs *attrs
+
+#define WEFT_OP(name, n_inputs, attributes, formula)                                                                   \
+  WEFT_API weft_tensor *weft_##name(weft_scope *scope, WEFT_OP_INPUTS_##n_inputs WEFT_OP_##attributes(name));
+#include "weft/ops.def"
+#undef WEFT_OP
+
+/* The operators' indices, for tables. */
+typedef enum weft_op {
+#define WEFT_OP(name, n_inputs, attributes, formula) WEFT_OP_ID_##name,
+#include "weft/ops.def"
+#undef WEFT_OP
+  WEFT_OP_COUNT
+} weft_op;
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,86 @@
+/* backend.h - what a device must offer, and the parts of a tensor that a backend sees.
+ *
+ * A backend owns buffers and runs operators on them; it knows nothing of models, tapes or files.  One table of functions,
+ * indexed by operator: an empty entry of a composite operator runs its lowering (lower.c); the CPU's table has no gaps in
+ * the primitives. */
+#ifndef WEFT_BACKEND_H
+#define WEFT_BACKEND_H
+
+#include "weft/ops.h"
+#include "base/base.h"
+
+#include <stdatomic.h>
+
+typedef struct weft__backend weft__backend;
+
+enum { WEFT__OP_MAX_INPUTS = 7 };
+
+/* What a weight is for; decides the layout that a backend keeps it in. */
+typedef enum weft__weight_use {
+  WEFT__WEIGHT_PLAIN,   /* element-wise use and row look-up: as stored; the CPU borrows the caller's memory */
+  WEFT__WEIGHT_PRODUCT, /* right operand of matmul_nt and its composites only: whatever is fastest */
+} weft__weight_use;
+
+typedef enum weft__layout {
+  WEFT__LAYOUT_PLAIN,  /* rows as weft/dtype.def says */
+  WEFT__LAYOUT_PACKED, /* the backend's own: a product operand, nothing else may read it */
+} weft__layout;
+
+typedef struct weft__storage {
+  atomic_int n_refs;
+  weft__backend *backend;
+  void *buffer; /* the backend's handle; on the CPU the address */
+  size_t n_bytes;
+  weft__layout layout;
+  bool is_borrowed; /* the buffer is somebody else's and outlives the storage */
+} weft__storage;
+
+struct weft_tensor {
+  weft_dtype dtype;
+  int rank;
+  int64_t shape[WEFT_MAX_RANK];   /* outermost first */
+  int64_t strides[WEFT_MAX_RANK]; /* elements */
+  int64_t offset;                 /* elements from the start of the storage */
+  weft__storage *storage;
+  weft_scope *scope; /* that holds this handle */
+  weft_tensor *prev, *next;
+};
+
+/* One operator on its way to a backend; shapes and dtypes have been checked by the operator's shape rule. */
+typedef struct weft__op_call {
+  weft_op op;
+  int n_inputs;
+  weft_tensor *in[WEFT__OP_MAX_INPUTS];
+  const void *attrs; /* weft_NAME_attrs or NULL */
+  weft_tensor *out;  /* contiguous, or a view of an input for an operator that writes in place */
+} weft__op_call;
+
+typedef weft_status (*weft__op_function)(weft__backend *backend, const weft__op_call *call);
+
+typedef struct weft__backend_class {
+  void (*destroy)(weft__backend *backend);
+  weft_status (*alloc)(weft__backend *backend, size_t n_bytes, void **buffer); /* undefined contents */
+  void (*free)(weft__backend *backend, void *buffer, size_t n_bytes);
+  weft_status (*write)(weft__backend *backend, void *buffer, size_t offset, const void *data, size_t n_bytes);
+  weft_status (*read)(weft__backend *backend, const void *buffer, size_t offset, void *data, size_t n_bytes);
+  weft_status (*copy)(weft__backend *backend, void *to, size_t to_offset, const void *from, size_t from_offset,
+                      size_t n_bytes); /* between buffers of this backend that do not overlap */
+  /* Fills in storage->buffer, n_bytes, layout and is_borrowed for a weight of `n_rows` x `n_cols` elements at `data`,
+   * which stays valid as long as the storage if the use is PLAIN, else until the call returns. */
+  weft_status (*load_weight)(weft__backend *backend, weft_dtype dtype, int64_t n_rows, int64_t n_cols,
+                             const void *data, weft__weight_use use, weft__storage *storage);
+  weft__op_function ops[WEFT_OP_COUNT];
+} weft__backend_class;
+
+struct weft__backend {
+  const weft__backend_class *class;
+  char name[96];      /* "cpu (avx512, 2 threads)" */
+  size_t peak_bytes;  /* largest total of live and pooled buffers */
+  bool poison;        /* fill every buffer handed out with 0xFF bytes (NaN): tests find elements left unwritten */
+};
+
+struct weft_device {
+  weft__backend *backend;
+};
+
+#endif

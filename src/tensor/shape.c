@@ -1,0 +1,62 @@
+/* shape.c - arithmetic on shapes and strides.  Every product is checked. */
+#include "tensor/tensor.h"
+
+#include <stdio.h>  /* snprintf */
+#include <string.h> /* memcmp */
+
+bool weft__shape_numel(int rank, const int64_t *shape, int64_t *numel) {
+  int64_t n = 1;
+  for (int i = 0; i < rank; i++)
+    if (shape[i] < 0 || !weft__mul_i64(n, shape[i], &n)) return false;
+  *numel = n;
+  return true;
+}
+
+void weft__shape_strides(int rank, const int64_t *shape, int64_t *strides) {
+  int64_t stride = 1;
+  for (int i = rank - 1; i >= 0; i--) {
+    strides[i] = stride;
+    stride *= shape[i];
+  }
+}
+
+bool weft__broadcast(const weft_tensor *a, const weft_tensor *b, weft__shape *out) {
+  out->rank = a->rank > b->rank ? a->rank : b->rank;
+  for (int i = 1; i <= out->rank; i++) { /* from the innermost axis outwards */
+    int64_t da = i <= a->rank ? a->shape[a->rank - i] : 1;
+    int64_t db = i <= b->rank ? b->shape[b->rank - i] : 1;
+    if (da != db && da != 1 && db != 1) return false;
+    out->dim[out->rank - i] = da == 1 ? db : da;
+  }
+  return true;
+}
+
+bool weft__is_contiguous(const weft_tensor *t) {
+  int64_t stride = 1;
+  for (int i = t->rank - 1; i >= 0; i--) {
+    if (t->shape[i] != 1 && t->strides[i] != stride) return false;
+    stride *= t->shape[i];
+  }
+  return true;
+}
+
+bool weft__same_shape(const weft_tensor *a, const weft_tensor *b) {
+  return a->rank == b->rank && memcmp(a->shape, b->shape, (size_t)a->rank * sizeof *a->shape) == 0;
+}
+
+const char *weft__shape_text(const weft_tensor *t, char *text) {
+  enum { ROOM = 160 };
+  int n = snprintf(text, ROOM, "[");
+  for (int i = 0; i < t->rank && n < ROOM - 32; i++)
+    n += snprintf(text + n, (size_t)(ROOM - n), i ? ",%lld" : "%lld", (long long)t->shape[i]);
+  snprintf(text + n, (size_t)(ROOM - n), "] %s", weft_dtype_name(t->dtype));
+  return text;
+}
+
+int64_t weft__n_rows(const weft_tensor *t) {
+  int64_t n = 1;
+  for (int i = 0; i + 1 < t->rank; i++) n *= t->shape[i];
+  return n;
+}
+
+int64_t weft__n_cols(const weft_tensor *t) { return t->rank ? t->shape[t->rank - 1] : 1; }

@@ -1,0 +1,186 @@
+/* shape_rules.c - one function an operator: are the operands right, and what does the operator make of them?
+ * After a rule has passed, a backend need not check shapes, dtypes or attributes again (index tensors' contents it
+ * must). */
+#include "tensor/tensor.h"
+
+#include <math.h> /* isfinite */
+
+/* Fails with the operands' shapes in the message. */
+static weft_status mismatch(const weft__op_call *call, const char *rule) {
+  char text[WEFT__OP_MAX_INPUTS][160];
+  weft__bytes list = {0};
+  for (int i = 0; i < call->n_inputs; i++)
+    if (weft__bytes_printf(&list, "%s%c %s", i ? ", " : "", 'a' + i, weft__shape_text(call->in[i], text[i]))) break;
+  weft_status status = weft__error(WEFT_EINVAL, "%s: %s; got %s", weft__op_get(call->op)->name, rule,
+                                   list.data ? list.data : "?");
+  weft__bytes_clear(&list);
+  return status;
+}
+
+static bool is_plain(const weft_tensor *t, weft_dtype dtype) {
+  return t->dtype == dtype && t->storage->layout == WEFT__LAYOUT_PLAIN;
+}
+
+/* Rows of contiguous elements, the rows at any one stride: what the row kernels read. */
+static bool is_rows(const weft_tensor *t, weft_dtype dtype) {
+  if (!is_plain(t, dtype) || t->rank < 1) return false;
+  if (t->rank == 2) return t->shape[1] <= 1 || t->strides[1] == 1;
+  return weft__is_contiguous(t);
+}
+
+static bool is_index(const weft_tensor *t, int rank) {
+  return is_plain(t, WEFT_I32) && t->rank == rank && weft__is_contiguous(t);
+}
+
+static void shape_of(const weft_tensor *t, weft__shape *out) {
+  out->dtype = t->dtype;
+  out->rank = t->rank;
+  for (int i = 0; i < t->rank; i++) out->dim[i] = t->shape[i];
+}
+
+static weft_status binary_rule(const weft__op_call *call, weft__shape *out) {
+  out->dtype = WEFT_F32;
+  if (!is_plain(call->in[0], WEFT_F32) || !is_plain(call->in[1], WEFT_F32) ||
+      !weft__broadcast(call->in[0], call->in[1], out))
+    return mismatch(call, "wants two f32 tensors that broadcast");
+  return WEFT_OK;
+}
+
+weft_status weft__shape_add(const weft__op_call *call, weft__shape *out) { return binary_rule(call, out); }
+weft_status weft__shape_mul(const weft__op_call *call, weft__shape *out) { return binary_rule(call, out); }
+
+weft_status weft__shape_silu(const weft__op_call *call, weft__shape *out) {
+  if (!is_rows(call->in[0], WEFT_F32)) return mismatch(call, "wants f32 rows");
+  shape_of(call->in[0], out);
+  return WEFT_OK;
+}
+
+weft_status weft__shape_softmax(const weft__op_call *call, weft__shape *out) { return weft__shape_silu(call, out); }
+
+weft_status weft__shape_silu_mul(const weft__op_call *call, weft__shape *out) {
+  if (!is_rows(call->in[0], WEFT_F32) || !is_rows(call->in[1], WEFT_F32) ||
+      !weft__same_shape(call->in[0], call->in[1]))
+    return mismatch(call, "wants two f32 tensors of one shape");
+  shape_of(call->in[0], out);
+  return WEFT_OK;
+}
+
+weft_status weft__shape_concat(const weft__op_call *call, weft__shape *out) {
+  const weft_tensor *a = call->in[0], *b = call->in[1];
+  int axis = ((const weft_concat_attrs *)call->attrs)->axis;
+  bool fits = is_plain(a, WEFT_F32) && is_plain(b, WEFT_F32) && weft__is_contiguous(a) && weft__is_contiguous(b) &&
+              a->rank == b->rank && axis >= 0 && axis < a->rank;
+  for (int i = 0; fits && i < a->rank; i++) fits = i == axis || a->shape[i] == b->shape[i];
+  if (!fits) return mismatch(call, "wants two contiguous f32 tensors that differ along the axis alone");
+  shape_of(a, out);
+  out->dim[axis] += b->shape[axis];
+  return WEFT_OK;
+}
+
+weft_status weft__shape_rms_norm(const weft__op_call *call, weft__shape *out) {
+  const weft_tensor *a = call->in[0], *b = call->in[1];
+  if (!is_rows(a, WEFT_F32) || !is_rows(b, WEFT_F32) || b->rank != 1 || b->shape[0] != weft__n_cols(a))
+    return mismatch(call, "wants f32 a [...,C] and b [C]");
+  shape_of(a, out);
+  return WEFT_OK;
+}
+
+weft_status weft__shape_embed(const weft__op_call *call, weft__shape *out) {
+  const weft_tensor *table = call->in[0];
+  if (table->rank != 2 || table->dtype == WEFT_I32 || !is_plain(table, table->dtype) || !weft__is_contiguous(table) ||
+      !is_index(call->in[1], 1))
+    return mismatch(call, "wants a table [V,C] and i32 ids [N]");
+  *out = (weft__shape){WEFT_F32, 2, {call->in[1]->shape[0], table->shape[1]}};
+  return WEFT_OK;
+}
+
+/* One product operand: [M,K] of any dtype but i32, packed or contiguous. */
+static bool is_product_weight(const weft_tensor *w, int64_t k) {
+  return w->rank == 2 && w->dtype != WEFT_I32 && w->shape[1] == k && weft__is_contiguous(w);
+}
+
+/* a [...,K] with n weights [M_i,K]; the last axis of the result is left to the caller. */
+static weft_status product_rule(const weft__op_call *call, weft__shape *out) {
+  const weft_tensor *a = call->in[0];
+  bool fits = is_rows(a, WEFT_F32);
+  for (int i = 1; fits && i < call->n_inputs; i++) fits = is_product_weight(call->in[i], weft__n_cols(a));
+  if (!fits) return mismatch(call, "wants f32 a [...,K] and weights [M,K]");
+  shape_of(a, out);
+  return WEFT_OK;
+}
+
+weft_status weft__shape_matmul_nt(const weft__op_call *call, weft__shape *out) {
+  weft_status status = product_rule(call, out);
+  if (!status) out->dim[out->rank - 1] = call->in[1]->shape[0];
+  return status;
+}
+
+weft_status weft__shape_matmul_nt3(const weft__op_call *call, weft__shape *out) {
+  weft_status status = product_rule(call, out);
+  if (!status) out->dim[out->rank - 1] = call->in[1]->shape[0] + call->in[2]->shape[0] + call->in[3]->shape[0];
+  return status;
+}
+
+weft_status weft__shape_matmul_nt_gated(const weft__op_call *call, weft__shape *out) {
+  weft_status status = product_rule(call, out);
+  if (status) return status;
+  if (call->in[1]->shape[0] != call->in[2]->shape[0]) return mismatch(call, "wants weights of one shape");
+  out->dim[out->rank - 1] = call->in[1]->shape[0];
+  return WEFT_OK;
+}
+
+weft_status weft__shape_rope_table(const weft__op_call *call, weft__shape *out) {
+  const weft_rope_table_attrs *attrs = call->attrs;
+  if (!is_index(call->in[0], 1)) return mismatch(call, "wants i32 positions [N]");
+  if (attrs->n_dims < 2 || attrs->n_dims % 2 || !(attrs->base > 0) || !isfinite(attrs->base) ||
+      !isfinite(attrs->scale))
+    return mismatch(call, "wants an even n_dims, a base above 0 and a finite scale");
+  *out = (weft__shape){WEFT_F32, 3, {call->in[0]->shape[0], 2, attrs->n_dims / 2}};
+  return WEFT_OK;
+}
+
+weft_status weft__shape_rope(const weft__op_call *call, weft__shape *out) {
+  const weft_tensor *a = call->in[0], *table = call->in[1];
+  const weft_rope_attrs *attrs = call->attrs;
+  bool fits = is_rows(a, WEFT_F32) && a->rank == 2 && is_plain(table, WEFT_F32) && weft__is_contiguous(table) &&
+              table->rank == 3 && table->shape[0] == a->shape[0] && table->shape[1] == 2 && attrs->head_size > 0 &&
+              a->shape[1] % attrs->head_size == 0 && table->shape[2] * 2 <= attrs->head_size;
+  if (!fits) return mismatch(call, "wants f32 a [N,H*D] and a table [N,2,R/2] with R at most D");
+  shape_of(a, out);
+  return WEFT_OK;
+}
+
+/* The operands that every paged operator shares: caches a or b, block table, positions, slots. */
+static bool is_paged(const weft_tensor *keys, const weft_tensor *values, const weft_tensor *block_table,
+                     const weft_tensor *positions, const weft_tensor *slots, int64_t n) {
+  bool dtype_fits = (keys->dtype == WEFT_F32 || keys->dtype == WEFT_F16) && values->dtype == keys->dtype;
+  return dtype_fits && is_plain(keys, keys->dtype) && is_plain(values, keys->dtype) && keys->rank == 4 &&
+         values->rank == 4 && weft__is_contiguous(keys) && weft__is_contiguous(values) &&
+         keys->shape[0] == values->shape[0] && keys->shape[1] == values->shape[1] && keys->shape[1] > 0 &&
+         keys->shape[2] == values->shape[3] && keys->shape[3] == WEFT_KV_BLOCK && values->shape[2] == WEFT_KV_BLOCK &&
+         is_index(block_table, 2) && is_index(positions, 1) && is_index(slots, 1) && positions->shape[0] == n &&
+         slots->shape[0] == n;
+}
+
+weft_status weft__shape_kv_append(const weft__op_call *call, weft__shape *out) {
+  const weft_tensor *const *in = (const weft_tensor *const *)call->in;
+  const weft_tensor *k = in[2], *v = in[3];
+  bool fits = is_rows(k, WEFT_F32) && is_rows(v, WEFT_F32) && k->rank == 2 && weft__same_shape(k, v) &&
+              is_paged(in[0], in[1], in[4], in[5], in[6], k->shape[0]) &&
+              k->shape[1] == in[0]->shape[1] * in[0]->shape[2];
+  if (!fits) return mismatch(call, "wants caches, f32 rows [N,G*D], a block table and N positions and slots");
+  shape_of(in[0], out);
+  return WEFT_OK;
+}
+
+weft_status weft__shape_paged_attention(const weft__op_call *call, weft__shape *out) {
+  const weft_tensor *const *in = (const weft_tensor *const *)call->in;
+  const weft_tensor *q = in[0];
+  const weft_paged_attention_attrs *attrs = call->attrs;
+  bool fits = is_rows(q, WEFT_F32) && q->rank == 2 && is_paged(in[1], in[2], in[3], in[4], in[5], q->shape[0]) &&
+              attrs->n_heads > 0 && attrs->n_heads % in[1]->shape[1] == 0 &&
+              q->shape[1] == attrs->n_heads * in[1]->shape[2] && isfinite(attrs->scale);
+  if (!fits) return mismatch(call, "wants f32 q [N,H*D], caches of G heads that divide H, a block table and N positions and slots");
+  shape_of(q, out);
+  return WEFT_OK;
+}
