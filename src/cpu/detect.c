@@ -1,0 +1,61 @@
+/* detect.c - which variants there are, which of them this processor runs, and which one to use. */
+#include "cpu/cpu.h"
+
+#include <stdlib.h> /* getenv */
+#include <string.h>
+
+static bool always(void) { return true; }
+
+#if defined(__x86_64__) || defined(_M_X64)
+/* The compiler's run-time check covers the operating system's support for the wide registers, too. */
+static bool has_avx2(void) {
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+}
+static bool has_avx512(void) {
+  return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+         __builtin_cpu_supports("avx512vnni");
+}
+#endif
+
+static const struct variant {
+  const weft__cpu_kernels *kernels;
+  bool (*is_usable)(void);
+} VARIANTS[] = {
+#if defined(__x86_64__) || defined(_M_X64)
+    {&weft__kernels_avx512, has_avx512},
+    {&weft__kernels_avx2, has_avx2},
+#endif
+    {&weft__kernels_scalar, always},
+};
+
+const weft__cpu_kernels *weft__cpu_variant(int index, bool *is_usable) {
+  if (index < 0 || (size_t)index >= WEFT_COUNT(VARIANTS)) return NULL;
+  *is_usable = VARIANTS[index].is_usable();
+  return VARIANTS[index].kernels;
+}
+
+/* Sets the error that names all variants. */
+static const weft__cpu_kernels *unknown_variant(const char *name, const char *why) {
+  char list[128] = "";
+  for (size_t i = 0; i < WEFT_COUNT(VARIANTS); i++) {
+    if (!VARIANTS[i].is_usable()) continue;
+    if (list[0]) strncat(list, ", ", sizeof list - strlen(list) - 1);
+    strncat(list, VARIANTS[i].kernels->name, sizeof list - strlen(list) - 1);
+  }
+  weft__error(WEFT_EINVAL, "WEFT_CPU=%s: %s (this machine has: %s)", name, why, list);
+  return NULL;
+}
+
+const weft__cpu_kernels *weft__cpu_select(void) {
+  const char *name = getenv("WEFT_CPU");
+  for (size_t i = 0; i < WEFT_COUNT(VARIANTS); i++) {
+    bool is_usable = VARIANTS[i].is_usable();
+    if (!name || !*name) {
+      if (is_usable) return VARIANTS[i].kernels;
+    } else if (!strcmp(name, VARIANTS[i].kernels->name)) {
+      return is_usable ? VARIANTS[i].kernels : unknown_variant(name, "this processor cannot run it");
+    }
+  }
+  return unknown_variant(name, "no such variant");
+}

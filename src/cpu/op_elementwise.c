@@ -1,0 +1,126 @@
+/* op_elementwise.c - add, mul (with broadcasting), silu, silu_mul, concat. */
+#include "cpu/cpu.h"
+
+#include <string.h> /* memcpy */
+
+/* ---- binary operators ---- */
+
+typedef struct binary_loop {
+  weft__cpu *cpu;
+  weft__binary op;
+  const float *a, *b;
+  float *y;
+  int rank;                                                 /* of the outer axes */
+  int64_t shape[WEFT_MAX_RANK];                             /* outer axes, outermost first */
+  int64_t a_stride[WEFT_MAX_RANK], b_stride[WEFT_MAX_RANK]; /* 0 along a broadcast axis */
+  int64_t n, a_step, b_step;                                /* the inner axis */
+} binary_loop;
+
+/* Stride of operand t along axis `axis` of a result of rank `rank`; 0 where t is broadcast. */
+static int64_t broadcast_stride(const weft_tensor *t, int rank, int axis) {
+  int own = axis - (rank - t->rank);
+  return own < 0 || t->shape[own] == 1 ? 0 : t->strides[own];
+}
+
+static void binary_rows(void *context, int64_t first, int64_t end) {
+  const binary_loop *l = context;
+  for (int64_t row = first; row < end; row++) {
+    int64_t rest = row, a = 0, b = 0;
+    for (int i = l->rank - 1; i >= 0; i--) {
+      int64_t index = rest % l->shape[i];
+      rest /= l->shape[i];
+      a += index * l->a_stride[i];
+      b += index * l->b_stride[i];
+    }
+    l->cpu->kernels->binary(l->op, l->n, l->a + a, l->a_step, l->b + b, l->b_step, l->y + row * l->n);
+  }
+}
+
+static weft_status run_binary(weft__backend *backend, const weft__op_call *call, weft__binary op) {
+  const weft_tensor *a = call->in[0], *b = call->in[1], *y = call->out;
+  binary_loop l = {.cpu = weft__cpu_of(backend), .op = op, .n = 1};
+  l.a = weft__cpu_data(a);
+  l.b = weft__cpu_data(b);
+  l.y = weft__cpu_data(y);
+  if (weft_tensor_numel(y) == 0) return WEFT_OK;
+  if (weft__same_shape(a, b) && weft__is_contiguous(a) && weft__is_contiguous(b)) {
+    l.n = weft__n_cols(y); /* one axis of rows is all there is */
+    l.rank = 1;
+    l.shape[0] = weft__n_rows(y);
+    l.a_stride[0] = l.b_stride[0] = l.n;
+    l.a_step = l.b_step = 1;
+  } else if (y->rank > 0) {
+    l.rank = y->rank - 1;
+    for (int i = 0; i < l.rank; i++) {
+      l.shape[i] = y->shape[i];
+      l.a_stride[i] = broadcast_stride(a, y->rank, i);
+      l.b_stride[i] = broadcast_stride(b, y->rank, i);
+    }
+    l.n = y->shape[l.rank];
+    l.a_step = broadcast_stride(a, y->rank, l.rank);
+    l.b_step = broadcast_stride(b, y->rank, l.rank);
+  }
+  weft__cpu_rows(l.cpu, weft_tensor_numel(y) / l.n, l.n, binary_rows, &l);
+  return WEFT_OK;
+}
+
+weft_status weft__cpu_add(weft__backend *backend, const weft__op_call *call) {
+  return run_binary(backend, call, WEFT__ADD);
+}
+
+weft_status weft__cpu_mul(weft__backend *backend, const weft__op_call *call) {
+  return run_binary(backend, call, WEFT__MUL);
+}
+
+/* ---- silu, silu_mul ---- */
+
+typedef struct silu_loop {
+  const weft__cpu_kernels *kernels;
+  const weft_tensor *a, *b; /* b NULL: silu alone */
+  float *y;
+} silu_loop;
+
+static void silu_rows(void *context, int64_t first, int64_t end) {
+  const silu_loop *l = context;
+  int64_t n = weft__n_cols(l->a);
+  for (int64_t row = first; row < end; row++) {
+    const float *a = (const float *)weft__cpu_data(l->a) + row * weft__row_stride(l->a);
+    if (l->b)
+      l->kernels->silu_mul(n, a, (const float *)weft__cpu_data(l->b) + row * weft__row_stride(l->b), l->y + row * n);
+    else
+      l->kernels->silu(n, a, l->y + row * n);
+  }
+}
+
+static weft_status run_silu(weft__backend *backend, const weft__op_call *call, const weft_tensor *b) {
+  weft__cpu *cpu = weft__cpu_of(backend);
+  silu_loop l = {cpu->kernels, call->in[0], b, weft__cpu_data(call->out)};
+  weft__cpu_rows(cpu, weft__n_rows(l.a), weft__n_cols(l.a), silu_rows, &l);
+  return WEFT_OK;
+}
+
+weft_status weft__cpu_silu(weft__backend *backend, const weft__op_call *call) { return run_silu(backend, call, NULL); }
+
+weft_status weft__cpu_silu_mul(weft__backend *backend, const weft__op_call *call) {
+  return run_silu(backend, call, call->in[1]);
+}
+
+/* ---- concat ---- */
+
+weft_status weft__cpu_concat(weft__backend *backend, const weft__op_call *call) {
+  (void)backend;
+  const weft_tensor *a = call->in[0], *b = call->in[1];
+  int axis = ((const weft_concat_attrs *)call->attrs)->axis;
+  int64_t n_outer = 1, n_a = 1, n_b = 1; /* repetitions, and the run that each operand gives to one */
+  for (int i = 0; i < a->rank; i++) {
+    if (i < axis) n_outer *= a->shape[i];
+    else n_a *= a->shape[i], n_b *= b->shape[i];
+  }
+  const float *from_a = weft__cpu_data(a), *from_b = weft__cpu_data(b);
+  float *y = weft__cpu_data(call->out);
+  for (int64_t i = 0; i < n_outer; i++, y += n_a + n_b) {
+    if (n_a) memcpy(y, from_a + i * n_a, (size_t)n_a * sizeof *y);
+    if (n_b) memcpy(y + n_a, from_b + i * n_b, (size_t)n_b * sizeof *y);
+  }
+  return WEFT_OK;
+}

@@ -1,0 +1,192 @@
+/* op_kv_cache.c - the paged key/value cache: appending to it, and attention over it.  Layout: weft/ops.h. */
+#include "cpu/cpu.h"
+
+#include <string.h> /* memcpy */
+
+/* ---- the operands that say where a token's keys and values are ---- */
+
+typedef struct paging {
+  const weft_tensor *keys, *values;
+  const int32_t *block_table, *positions, *slots;
+  int64_t n_slots, n_blocks_per_slot, n_blocks;
+} paging;
+
+static paging get_paging(const weft_tensor *keys, const weft_tensor *values, weft_tensor *const *in) {
+  return (paging){
+      .keys = keys,
+      .values = values,
+      .block_table = weft__cpu_data(in[0]),
+      .positions = weft__cpu_data(in[1]),
+      .slots = weft__cpu_data(in[2]),
+      .n_slots = in[0]->shape[0],
+      .n_blocks_per_slot = in[0]->shape[1],
+      .n_blocks = keys->shape[0],
+  };
+}
+
+static const int32_t *slot_blocks(const paging *p, int64_t n) {
+  return p->block_table + p->slots[n] * p->n_blocks_per_slot;
+}
+
+/* Checks that token n's slot, position and every block up to it exist: indices come from the caller's memory. */
+static weft_status check_token(const paging *p, int64_t n, bool all_blocks) {
+  int64_t slot = p->slots[n], last = p->positions[n];
+  if (slot < 0 || slot >= p->n_slots || last < 0 || last / WEFT_KV_BLOCK >= p->n_blocks_per_slot)
+    return weft__error(WEFT_EINVAL, "kv cache: token %lld has slot %lld and position %lld, outside the block table",
+                       (long long)n, (long long)slot, (long long)last);
+  for (int64_t b = all_blocks ? 0 : last / WEFT_KV_BLOCK; b <= last / WEFT_KV_BLOCK; b++) {
+    int32_t block = slot_blocks(p, n)[b];
+    if (block < 0 || block >= p->n_blocks)
+      return weft__error(WEFT_EINVAL, "kv cache: slot %lld has no block for position %lld", (long long)slot,
+                         (long long)(b * WEFT_KV_BLOCK));
+  }
+  return WEFT_OK;
+}
+
+/* ---- kv_append ---- */
+
+typedef struct append_loop {
+  const weft__cpu_kernels *kernels;
+  paging at;
+  const weft_tensor *k, *v;
+} append_loop;
+
+/* Key elements of one head lie a block's width apart, value elements side by side. */
+static void append_f32(const append_loop *l, int64_t cell, int64_t position, const float *k, const float *v) {
+  int64_t head_size = l->at.keys->shape[2], in_block = position % WEFT_KV_BLOCK;
+  float *keys = (float *)weft__cpu_data(l->at.keys) + cell * head_size * WEFT_KV_BLOCK + in_block;
+  float *values = (float *)weft__cpu_data(l->at.values) + (cell * WEFT_KV_BLOCK + in_block) * head_size;
+  for (int64_t d = 0; d < head_size; d++) keys[d * WEFT_KV_BLOCK] = k[d];
+  memcpy(values, v, (size_t)head_size * sizeof *values);
+}
+
+static void append_f16(const append_loop *l, int64_t cell, int64_t position, const float *k, const float *v) {
+  int64_t head_size = l->at.keys->shape[2], in_block = position % WEFT_KV_BLOCK;
+  uint16_t *keys = (uint16_t *)weft__cpu_data(l->at.keys) + cell * head_size * WEFT_KV_BLOCK + in_block;
+  uint16_t *values = (uint16_t *)weft__cpu_data(l->at.values) + (cell * WEFT_KV_BLOCK + in_block) * head_size;
+  enum { CHUNK = 64 };
+  uint16_t half[CHUNK];
+  for (int64_t d = 0; d < head_size; d += CHUNK) {
+    int64_t n = head_size - d < CHUNK ? head_size - d : CHUNK;
+    l->kernels->to_f16(n, k + d, half);
+    for (int64_t i = 0; i < n; i++) keys[(d + i) * WEFT_KV_BLOCK] = half[i];
+  }
+  l->kernels->to_f16(head_size, v, values);
+}
+
+static void append_rows(void *context, int64_t first, int64_t end) {
+  const append_loop *l = context;
+  int64_t n_heads = l->at.keys->shape[1], head_size = l->at.keys->shape[2];
+  for (int64_t n = first; n < end; n++) {
+    const float *k = (const float *)weft__cpu_data(l->k) + n * weft__row_stride(l->k);
+    const float *v = (const float *)weft__cpu_data(l->v) + n * weft__row_stride(l->v);
+    int64_t position = l->at.positions[n], block = slot_blocks(&l->at, n)[position / WEFT_KV_BLOCK];
+    for (int64_t g = 0; g < n_heads; g++) {
+      if (l->at.keys->dtype == WEFT_F16)
+        append_f16(l, block * n_heads + g, position, k + g * head_size, v + g * head_size);
+      else append_f32(l, block * n_heads + g, position, k + g * head_size, v + g * head_size);
+    }
+  }
+}
+
+weft_status weft__cpu_kv_append(weft__backend *backend, const weft__op_call *call) {
+  weft__cpu *cpu = weft__cpu_of(backend);
+  append_loop l = {cpu->kernels, get_paging(call->in[0], call->in[1], call->in + 4), call->in[2], call->in[3]};
+  int64_t n = l.k->shape[0];
+  for (int64_t i = 0; i < n; i++) {
+    weft_status status = check_token(&l.at, i, false);
+    if (status) return status;
+  }
+  weft__cpu_rows(cpu, n, 4 * l.k->shape[1], append_rows, &l); /* 4: the writes are scattered */
+  return WEFT_OK;
+}
+
+/* ---- paged_attention ---- */
+
+/* A run of tokens of one slot, attended to together. */
+typedef struct token_run {
+  int64_t first, n;
+} token_run;
+
+typedef struct attention_loop {
+  weft__cpu *cpu;
+  paging at;
+  const weft_tensor *q;
+  const weft_paged_attention_attrs *attrs;
+  float *out;
+  const token_run *runs;
+  char *scratch; /* per worker */
+  size_t scratch_bytes;
+} attention_loop;
+
+/* Rows that share a key/value head: heads of the group, token by token; in tiles. */
+static void attend(const attention_loop *l, const token_run *run, int64_t g, void *scratch) {
+  int64_t n_groups = l->at.keys->shape[1], head_size = l->at.keys->shape[2];
+  int64_t group = l->attrs->n_heads / n_groups, n_rows = run->n * group;
+  bool is_f16 = l->at.keys->dtype == WEFT_F16;
+  int64_t head_bytes = g * head_size * WEFT_KV_BLOCK * (is_f16 ? 2 : 4);
+  weft__attention_tile tile = {
+      .head_size = (int)head_size,
+      .scale = l->attrs->scale,
+      .is_f16 = is_f16,
+      .keys = (const char *)weft__cpu_data(l->at.keys) + head_bytes,
+      .values = (const char *)weft__cpu_data(l->at.values) + head_bytes,
+      .block_stride = n_groups * head_size * WEFT_KV_BLOCK,
+      .blocks = slot_blocks(&l->at, run->first),
+  };
+  for (int64_t row = 0; row < n_rows; row += WEFT__ATTENTION_TILE) {
+    tile.n_rows = (int)(n_rows - row < WEFT__ATTENTION_TILE ? n_rows - row : WEFT__ATTENTION_TILE);
+    for (int r = 0; r < tile.n_rows; r++) {
+      int64_t token = run->first + (row + r) / group, head = g * group + (row + r) % group;
+      tile.q[r] = (const float *)weft__cpu_data(l->q) + token * weft__row_stride(l->q) + head * head_size;
+      tile.out[r] = l->out + token * l->q->shape[1] + head * head_size;
+      tile.last[r] = l->at.positions[token];
+    }
+    l->cpu->kernels->attention(&tile, scratch);
+  }
+}
+
+static void attention_task(void *context, int task, int worker) {
+  const attention_loop *l = context;
+  int64_t n_groups = l->at.keys->shape[1];
+  attend(l, &l->runs[task / n_groups], task % n_groups, l->scratch + (size_t)worker * l->scratch_bytes);
+}
+
+/* Splits the batch into runs of at most `limit` tokens of one slot; returns their number. */
+static int64_t find_runs(const paging *at, int64_t n_tokens, int64_t limit, token_run *runs) {
+  int64_t n_runs = 0;
+  for (int64_t i = 0; i < n_tokens; i++) {
+    if (n_runs && runs[n_runs - 1].n < limit && at->slots[i] == at->slots[i - 1]) runs[n_runs - 1].n++;
+    else runs[n_runs++] = (token_run){i, 1};
+  }
+  return n_runs;
+}
+
+weft_status weft__cpu_paged_attention(weft__backend *backend, const weft__op_call *call) {
+  weft__cpu *cpu = weft__cpu_of(backend);
+  attention_loop l = {.cpu = cpu,
+                      .at = get_paging(call->in[1], call->in[2], call->in + 3),
+                      .q = call->in[0],
+                      .attrs = call->attrs,
+                      .out = weft__cpu_data(call->out)};
+  int64_t n_tokens = l.q->shape[0], head_size = l.at.keys->shape[2], n_groups = l.at.keys->shape[1];
+  if (n_tokens == 0) return WEFT_OK;
+  for (int64_t i = 0; i < n_tokens; i++) {
+    weft_status status = check_token(&l.at, i, true);
+    if (status) return status;
+  }
+  token_run *runs = weft__alloc((size_t)n_tokens, sizeof *runs);
+  if (!runs) return WEFT_ENOMEM;
+  l.runs = runs;
+  l.scratch_bytes = ((size_t)WEFT__ATTENTION_SCRATCH(head_size) * sizeof(double) + 63) / 64 * 64;
+  size_t total_bytes = l.scratch_bytes * (size_t)weft__pool_n_threads(cpu->pool);
+  l.scratch = weft__buffers_get(cpu->buffers, total_bytes);
+  if (l.scratch) {
+    int64_t group = l.attrs->n_heads / n_groups;
+    int64_t n_runs = find_runs(&l.at, n_tokens, group < WEFT__ATTENTION_TILE ? WEFT__ATTENTION_TILE / group : 1, runs);
+    weft__pool_run(cpu->pool, (int)(n_runs * n_groups), attention_task, &l);
+    weft__buffers_put(cpu->buffers, l.scratch, total_bytes);
+  }
+  weft_free(runs);
+  return l.scratch ? WEFT_OK : WEFT_ENOMEM;
+}

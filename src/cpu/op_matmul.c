@@ -1,0 +1,264 @@
+/* op_matmul.c - products of activations [N,K] with weights [M,K]: matmul_nt and its composites.
+ *
+ * Three steps: the activations go into tiles (quantised once, for all the weights that they meet); weights that are not
+ * packed yet are packed for the occasion; then the grid of tiles x panels is computed, a task being some of both.  Each
+ * output is computed whole by one kernel call, so results do not depend on how the grid is cut. */
+#include "cpu/cpu.h"
+
+enum {
+  MAX_WEIGHTS = 3,
+  MAX_TILE_ROWS = 16,
+};
+
+/* One weight, and where its product goes. */
+typedef struct operand {
+  const weft_tensor *weight;
+  const char *panels;
+  void *own_panels; /* packed for this product alone, or NULL */
+  size_t own_bytes, panel_bytes;
+  int64_t n_panels;
+  bool is_q8; /* meets quantised activations */
+  int64_t column; /* of the output, where this weight's product begins */
+} operand;
+
+/* Tiles of all activations in one form. */
+typedef struct tiles {
+  char *buffer;
+  size_t n_bytes, tile_bytes;
+} tiles;
+
+typedef struct product {
+  weft__cpu *cpu;
+  const weft_tensor *x;
+  int64_t n_rows, k;
+  int height;    /* rows of all tiles but the last */
+  int64_t n_tiles;
+  tiles f32, q8; /* the forms that are needed; buffer NULL otherwise */
+  operand operands[MAX_WEIGHTS];
+  int n_operands;
+  bool is_gated; /* out = silu(product 0) * product 1 */
+  float *out;
+  int64_t out_stride;
+  int64_t tiles_per_task, panels_per_task, n_panels;
+} product;
+
+/* ---- tiles of activations ---- */
+
+/* The smallest tile height that holds n rows, or the largest there is. */
+static int tile_height(const weft__cpu_kernels *kernels, int64_t n) {
+  const int *height = kernels->tile_heights;
+  while (height[0] < n && height[1]) height++;
+  return *height;
+}
+
+static int64_t n_blocks(int64_t k) { return (k + WEFT__QBLOCK - 1) / WEFT__QBLOCK; }
+
+/* Pointers to the arrays of tile `index`; the last tile may be lower than the others. */
+static weft__x_tile tile_at(const product *p, int64_t index, bool is_q8) {
+  int64_t rest = p->n_rows - index * p->height, blocks = n_blocks(p->k);
+  int height = rest < p->height ? tile_height(p->cpu->kernels, rest) : p->height;
+  weft__x_tile t = {.n_rows = height, .k = p->k};
+  if (is_q8) {
+    t.q = (const int32_t *)(p->q8.buffer + (size_t)index * p->q8.tile_bytes);
+    t.q_d = (const float *)(t.q + p->k / 4 * height);
+    t.x_sum = t.q_d + blocks * height;
+    t.q_sum = (const int32_t *)(t.x_sum + blocks * height);
+  } else {
+    t.x = (const float *)(p->f32.buffer + (size_t)index * p->f32.tile_bytes);
+    t.x_sum = t.x + p->k * height;
+  }
+  return t;
+}
+
+static void pack_tile(const product *p, int64_t index, bool is_q8) {
+  const weft__cpu_kernels *kernels = p->cpu->kernels;
+  weft__x_tile t = tile_at(p, index, is_q8);
+  for (int r = 0; r < t.n_rows; r++) {
+    int64_t row = index * p->height + r;
+    const float *x = row < p->n_rows ? (const float *)weft__cpu_data(p->x) + row * weft__row_stride(p->x) : NULL;
+    if (is_q8)
+      kernels->pack_q8(x, p->k, r, t.n_rows, (int32_t *)t.q, (float *)t.q_d, (int32_t *)t.q_sum, (float *)t.x_sum);
+    else kernels->pack_f32(x, p->k, r, t.n_rows, (float *)t.x, (float *)t.x_sum);
+  }
+}
+
+static void pack_tile_range(void *context, int64_t first, int64_t end) {
+  const product *p = context;
+  for (int64_t i = first; i < end; i++) {
+    if (p->f32.buffer) pack_tile(p, i, false);
+    if (p->q8.buffer) pack_tile(p, i, true);
+  }
+}
+
+static weft_status tiles_alloc(product *p, tiles *t, size_t bytes_per_column, size_t bytes_per_block) {
+  size_t bytes = (size_t)p->height * ((size_t)p->k * bytes_per_column + (size_t)n_blocks(p->k) * bytes_per_block);
+  t->tile_bytes = (bytes + 63) / 64 * 64;
+  if (!weft__mul_size(t->tile_bytes, (size_t)p->n_tiles, &t->n_bytes))
+    return weft__error(WEFT_EINVAL, "matmul_nt: its size overflows");
+  t->buffer = weft__buffers_get(p->cpu->buffers, t->n_bytes);
+  return t->buffer ? WEFT_OK : WEFT_ENOMEM;
+}
+
+/* Packs the activations in the forms that the weights need. */
+static weft_status pack_activations(product *p) {
+  bool need_f32 = false, need_q8 = false;
+  for (int i = 0; i < p->n_operands; i++) {
+    need_q8 |= p->operands[i].is_q8;
+    need_f32 |= !p->operands[i].is_q8;
+  }
+  weft_status status = WEFT_OK;
+  if (need_f32) status = tiles_alloc(p, &p->f32, 4, 4);
+  if (need_q8 && !status) status = tiles_alloc(p, &p->q8, 1, 12);
+  if (!status) weft__cpu_rows(p->cpu, p->n_tiles, p->height * p->k, pack_tile_range, p);
+  return status;
+}
+
+/* ---- weights ---- */
+
+static weft_status operand_open(product *p, operand *o, const weft_tensor *weight, int64_t column) {
+  const weft__cpu_kernels *kernels = p->cpu->kernels;
+  o->weight = weight;
+  o->panel_bytes = weft__panel_bytes(weight->dtype, p->k);
+  o->n_panels = (weight->shape[0] + WEFT__PANEL - 1) / WEFT__PANEL;
+  o->is_q8 = !p->cpu->is_exact && kernels->product_q8[weight->dtype];
+  o->column = column;
+  if (weight->storage->layout == WEFT__LAYOUT_PACKED) {
+    o->panels = weight->storage->buffer;
+    return WEFT_OK;
+  }
+  if (!weft__mul_size(o->panel_bytes, (size_t)o->n_panels, &o->own_bytes))
+    return weft__error(WEFT_EINVAL, "matmul_nt: its size overflows");
+  o->own_panels = weft__buffers_get(p->cpu->buffers, o->own_bytes);
+  if (!o->own_panels) return WEFT_ENOMEM;
+  weft__pack_weight(p->cpu, weight->dtype, weight->shape[0], p->k, weft__cpu_data(weight), o->own_panels);
+  o->panels = o->own_panels;
+  return WEFT_OK;
+}
+
+/* ---- the grid ---- */
+
+/* Product of one tile and one panel to y; the kernel wants room for whole tiles and panels, so ragged edges take a
+ * detour. */
+static void tile_product(const product *p, const operand *o, int64_t tile_index, int64_t panel, float *y,
+                         int64_t y_stride, int64_t n_rows, int64_t n_columns) {
+  const weft__cpu_kernels *kernels = p->cpu->kernels;
+  weft__x_tile tile = tile_at(p, tile_index, o->is_q8);
+  weft__panel_product run = (o->is_q8 ? kernels->product_q8 : kernels->product_f32)[o->weight->dtype];
+  const void *weights = o->panels + (size_t)panel * o->panel_bytes;
+  if (n_rows == tile.n_rows && n_columns == WEFT__PANEL) {
+    run(&tile, weights, y, y_stride);
+    return;
+  }
+  float whole[MAX_TILE_ROWS * WEFT__PANEL];
+  run(&tile, weights, whole, WEFT__PANEL);
+  for (int64_t r = 0; r < n_rows; r++)
+    for (int64_t c = 0; c < n_columns; c++) y[r * y_stride + c] = whole[r * WEFT__PANEL + c];
+}
+
+static int64_t min_i64(int64_t a, int64_t b) { return a < b ? a : b; }
+
+static int64_t panel_columns(const operand *o, int64_t panel) {
+  return min_i64(o->weight->shape[0] - panel * WEFT__PANEL, WEFT__PANEL);
+}
+
+/* Panels first .. end-1 of one weight for a range of tiles.  The panel is the outer loop: it stays in the first-level
+ * cache while the tiles pass. */
+static void plain_block(const product *p, const operand *o, int64_t first_tile, int64_t end_tile, int64_t first,
+                        int64_t end) {
+  for (int64_t panel = first; panel < end; panel++)
+    for (int64_t t = first_tile; t < end_tile; t++) {
+      float *y = p->out + t * p->height * p->out_stride + o->column + panel * WEFT__PANEL;
+      tile_product(p, o, t, panel, y, p->out_stride, min_i64(p->n_rows - t * p->height, p->height),
+                   panel_columns(o, panel));
+    }
+}
+
+static void gated_block(const product *p, int64_t first_tile, int64_t end_tile, int64_t first, int64_t end) {
+  const operand *gate = &p->operands[0], *up = &p->operands[1];
+  enum { WIDTH = WEFT__PANEL };
+  float a[MAX_TILE_ROWS * WIDTH], b[MAX_TILE_ROWS * WIDTH];
+  for (int64_t panel = first; panel < end; panel++)
+    for (int64_t t = first_tile; t < end_tile; t++) {
+      int64_t n_rows = min_i64(p->n_rows - t * p->height, p->height), n = panel_columns(gate, panel);
+      tile_product(p, gate, t, panel, a, WIDTH, n_rows, n);
+      tile_product(p, up, t, panel, b, WIDTH, n_rows, n);
+      float *y = p->out + t * p->height * p->out_stride + panel * WEFT__PANEL;
+      for (int64_t r = 0; r < n_rows; r++)
+        p->cpu->kernels->silu_mul(n, a + r * WIDTH, b + r * WIDTH, y + r * p->out_stride);
+    }
+}
+
+/* Task (i,j) of the grid: some tiles, and a range of the weights' panels, counted through. */
+static void grid_task(void *context, int task, int worker) {
+  (void)worker;
+  const product *p = context;
+  int64_t n_panel_tasks = (p->n_panels + p->panels_per_task - 1) / p->panels_per_task;
+  int64_t first_tile = task / n_panel_tasks * p->tiles_per_task;
+  int64_t end_tile = min_i64(first_tile + p->tiles_per_task, p->n_tiles);
+  int64_t first = task % n_panel_tasks * p->panels_per_task, end = min_i64(first + p->panels_per_task, p->n_panels);
+  if (p->is_gated) {
+    gated_block(p, first_tile, end_tile, first, end);
+    return;
+  }
+  int64_t base = 0; /* number of this weight's first panel */
+  for (const operand *o = p->operands; o < p->operands + p->n_operands; base += o++->n_panels) {
+    int64_t from = first > base ? first - base : 0, to = min_i64(end - base, o->n_panels);
+    if (from < to) plain_block(p, o, first_tile, end_tile, from, to);
+  }
+}
+
+/* Cuts the grid: enough tasks for the threads to finish together, few enough to keep a task worth its handing out. */
+static void run_grid(product *p) {
+  enum { TASKS_PER_THREAD = 6, TILES_PER_TASK = 8, LEAST_WORK = 1 << 16 };
+  p->n_panels = 0;
+  for (int i = 0; i < (p->is_gated ? 1 : p->n_operands); i++) p->n_panels += p->operands[i].n_panels;
+  p->tiles_per_task = min_i64(p->n_tiles, TILES_PER_TASK);
+  int64_t n_tile_tasks = (p->n_tiles + p->tiles_per_task - 1) / p->tiles_per_task;
+  int64_t wanted = weft__pool_n_threads(p->cpu->pool) * TASKS_PER_THREAD;
+  p->panels_per_task = p->n_panels * n_tile_tasks / wanted;
+  int64_t panel_work = p->tiles_per_task * p->height * p->k * WEFT__PANEL;
+  int64_t least = panel_work > 0 ? (LEAST_WORK + panel_work - 1) / panel_work : p->n_panels;
+  if (p->panels_per_task < least) p->panels_per_task = least;
+  if (p->panels_per_task < 1) p->panels_per_task = 1;
+  int64_t n_panel_tasks = (p->n_panels + p->panels_per_task - 1) / p->panels_per_task;
+  weft__pool_run(p->cpu->pool, (int)(n_tile_tasks * n_panel_tasks), grid_task, p);
+}
+
+static weft_status run_product(weft__backend *backend, const weft__op_call *call, bool is_gated) {
+  product p = {.cpu = weft__cpu_of(backend),
+               .x = call->in[0],
+               .n_rows = weft__n_rows(call->in[0]),
+               .k = weft__n_cols(call->in[0]),
+               .n_operands = call->n_inputs - 1,
+               .is_gated = is_gated,
+               .out = weft__cpu_data(call->out),
+               .out_stride = weft__n_cols(call->out)};
+  if (p.n_rows == 0 || p.out_stride == 0) return WEFT_OK;
+  p.height = tile_height(p.cpu->kernels, p.n_rows);
+  p.n_tiles = (p.n_rows + p.height - 1) / p.height;
+  weft_status status = WEFT_OK;
+  int64_t column = 0;
+  for (int i = 0; i < p.n_operands && !status; i++) {
+    status = operand_open(&p, &p.operands[i], call->in[i + 1], column);
+    column += call->in[i + 1]->shape[0];
+  }
+  if (!status) status = pack_activations(&p);
+  if (!status) run_grid(&p);
+  weft__buffers_put(p.cpu->buffers, p.f32.buffer, p.f32.n_bytes);
+  weft__buffers_put(p.cpu->buffers, p.q8.buffer, p.q8.n_bytes);
+  for (int i = 0; i < p.n_operands; i++)
+    weft__buffers_put(p.cpu->buffers, p.operands[i].own_panels, p.operands[i].own_bytes);
+  return status;
+}
+
+weft_status weft__cpu_matmul_nt(weft__backend *backend, const weft__op_call *call) {
+  return run_product(backend, call, false);
+}
+
+weft_status weft__cpu_matmul_nt3(weft__backend *backend, const weft__op_call *call) {
+  return run_product(backend, call, false);
+}
+
+weft_status weft__cpu_matmul_nt_gated(weft__backend *backend, const weft__op_call *call) {
+  return run_product(backend, call, true);
+}

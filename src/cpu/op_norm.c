@@ -1,0 +1,35 @@
+/* op_norm.c - operators along the last axis: softmax, rms_norm. */
+#include "cpu/cpu.h"
+
+typedef struct norm_loop {
+  const weft__cpu_kernels *kernels;
+  const weft_tensor *a;
+  const float *gain; /* NULL: softmax */
+  float eps;
+  float *y;
+} norm_loop;
+
+static void norm_rows(void *context, int64_t first, int64_t end) {
+  const norm_loop *l = context;
+  int64_t n = weft__n_cols(l->a);
+  for (int64_t row = first; row < end; row++) {
+    const float *a = (const float *)weft__cpu_data(l->a) + row * weft__row_stride(l->a);
+    if (l->gain) l->kernels->rms_norm(n, a, l->gain, l->eps, l->y + row * n);
+    else l->kernels->softmax(n, a, l->y + row * n);
+  }
+}
+
+static weft_status run_norm(weft__backend *backend, const weft__op_call *call, const float *gain, float eps) {
+  weft__cpu *cpu = weft__cpu_of(backend);
+  norm_loop l = {cpu->kernels, call->in[0], gain, eps, weft__cpu_data(call->out)};
+  if (weft__n_cols(l.a) > 0) weft__cpu_rows(cpu, weft__n_rows(l.a), weft__n_cols(l.a), norm_rows, &l);
+  return WEFT_OK;
+}
+
+weft_status weft__cpu_softmax(weft__backend *backend, const weft__op_call *call) {
+  return run_norm(backend, call, NULL, 0);
+}
+
+weft_status weft__cpu_rms_norm(weft__backend *backend, const weft__op_call *call) {
+  return run_norm(backend, call, weft__cpu_data(call->in[1]), ((const weft_rms_norm_attrs *)call->attrs)->eps);
+}

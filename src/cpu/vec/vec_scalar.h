@@ -1,0 +1,71 @@
+/* vec_scalar.h - the vector vocabulary for portable C: one lane, and arithmetic in double.
+ *
+ * This is the reference: every other vocabulary is compared with what the same kernels compute here.
+ *
+ * The vocabulary: W lanes; `real` is the type that intermediates are kept in; vf W numbers; vi W 32-bit words, which are
+ * also W groups of four bytes.  *_n takes the first n < W lanes, the rest being zero. */
+#ifndef WEFT_VEC_SCALAR_H
+#define WEFT_VEC_SCALAR_H
+
+#include "cpu/half.h"
+
+#include <math.h>
+#include <string.h>
+
+#define W 1
+#define VEC_NAME "scalar"
+#define GEMM_TILES(X) X(1) X(4)
+#define GEMM_MAX_ROWS 4
+#define ATTENTION_ROWS 4
+#define DOT_SS_BIAS 0
+
+typedef double real;
+typedef double vf;
+typedef int32_t vi;
+
+static inline vf vf_zero(void) { return 0; }
+static inline vf vf_set1(real x) { return x; }
+static inline vf vf_load(const float *p) { return *p; }
+static inline vf vf_load_n(const float *p, int n) { return n > 0 ? *p : 0; }
+static inline void vf_store(float *p, vf x) { *p = (float)x; }
+static inline void vf_store_n(float *p, vf x, int n) { if (n > 0) *p = (float)x; }
+static inline vf vf_load_real(const real *p) { return *p; }
+static inline void vf_store_real(real *p, vf x) { *p = x; }
+static inline vf vf_load_f16(const uint16_t *p) { return weft__f16_to_f32(*p); }
+static inline vf vf_load_f16_n(const uint16_t *p, int n) { return n > 0 ? weft__f16_to_f32(*p) : 0; }
+static inline void vf_store_f16(uint16_t *p, vf x) { *p = weft__f32_to_f16((float)x); }
+
+static inline vf vf_add(vf a, vf b) { return a + b; }
+static inline vf vf_sub(vf a, vf b) { return a - b; }
+static inline vf vf_mul(vf a, vf b) { return a * b; }
+static inline vf vf_div(vf a, vf b) { return a / b; }
+static inline vf vf_fma(vf a, vf b, vf c) { return a * b + c; }
+static inline vf vf_max(vf a, vf b) { return a > b ? a : b; }
+static inline vf vf_exp(vf x) { return exp(x); }
+static inline real vf_sum(vf x) { return x; }
+static inline real vf_hmax(vf x) { return x; }
+static inline real real_exp(real x) { return exp(x); }
+
+static inline vi vi_set1(int32_t x) { return x; }
+static inline vi vi_load(const void *p) {
+  vi x;
+  memcpy(&x, p, sizeof x);
+  return x;
+}
+static inline vi vi_and(vi a, vi b) { return a & b; }
+static inline vi vi_shr(vi a, int n) { return (vi)((uint32_t)a >> n); }             /* logical */
+static inline vi vi_byte_s8(vi a, int i) { return (int8_t)((uint32_t)a >> (8 * i)); } /* byte i, sign-extended */
+static inline vf vf_from_i32(vi a) { return a; }
+
+/* acc + the dot product of four unsigned bytes of w (below 16) and four signed bytes of x. */
+static inline vi vi_dot_us(vi acc, vi w, vi x) {
+  for (int i = 0; i < 4; i++) acc += (uint8_t)((uint32_t)w >> (8 * i)) * vi_byte_s8(x, i);
+  return acc;
+}
+/* acc + the dot product of four signed bytes each, plus DOT_SS_BIAS times the sum of x's bytes. */
+static inline vi vi_dot_ss(vi acc, vi w, vi x) {
+  for (int i = 0; i < 4; i++) acc += vi_byte_s8(w, i) * vi_byte_s8(x, i);
+  return acc;
+}
+
+#endif

@@ -1,0 +1,252 @@
+/* test_attention.c - kv_append and paged_attention: every variant, f32 and f16 caches, head sizes and groups of all
+ * kinds, several slots whose blocks lie scattered, against plain softmax attention in double. */
+#include "support/tensors.h"
+
+#include "base/rng.h"
+#include "cpu/half.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+enum { N_SLOTS = 3, BLOCKS_PER_SLOT = 4, N_BLOCKS = N_SLOTS * BLOCKS_PER_SLOT };
+
+/* A cache on the device, and the same keys and values in plain memory. */
+typedef struct cache {
+  int64_t n_heads, n_kv_heads, head_size;
+  weft_dtype dtype;
+  weft_tensor *keys, *values, *block_table;
+  int length[N_SLOTS];
+  double *k, *v; /* [slot][position][G*D], as the cache's dtype keeps them */
+} cache;
+
+static int64_t kv_width(const cache *c) { return c->n_kv_heads * c->head_size; }
+
+static double *stored(const cache *c, double *base, int slot, int position) {
+  return base + ((int64_t)slot * BLOCKS_PER_SLOT * WEFT_KV_BLOCK + position) * kv_width(c);
+}
+
+static cache make_cache(test_device *d, int64_t n_heads, int64_t n_kv_heads, int64_t head_size, weft_dtype dtype) {
+  cache c = {.n_heads = n_heads, .n_kv_heads = n_kv_heads, .head_size = head_size, .dtype = dtype};
+  c.keys = weft_tensor_new(d->scope, dtype, 4, (int64_t[]){N_BLOCKS, n_kv_heads, head_size, WEFT_KV_BLOCK});
+  c.values = weft_tensor_new(d->scope, dtype, 4, (int64_t[]){N_BLOCKS, n_kv_heads, WEFT_KV_BLOCK, head_size});
+  int32_t table[N_BLOCKS];
+  for (int i = 0; i < N_BLOCKS; i++) table[i] = (i * 7 + 3) % N_BLOCKS; /* a permutation: 7 and 12 share no factor */
+  table[N_BLOCKS - 1] = -1;                                             /* slot 2 has one block less */
+  c.block_table = weft_tensor_from(d->scope, WEFT_I32, 2, (int64_t[]){N_SLOTS, BLOCKS_PER_SLOT}, table);
+  size_t n = (size_t)(N_BLOCKS * WEFT_KV_BLOCK * kv_width(&c));
+  c.k = test_alloc(n, sizeof *c.k);
+  c.v = test_alloc(n, sizeof *c.v);
+  assert_non_null(c.keys);
+  assert_non_null(c.values);
+  assert_non_null(c.block_table);
+  return c;
+}
+
+static void free_cache(cache *c) {
+  free(c->k);
+  free(c->v);
+}
+
+/* A batch: `n` tokens, token i in slot slots[i] at its next position. */
+typedef struct batch {
+  int64_t n;
+  int32_t slots[300], positions[300];
+  weft_tensor *slot_tensor, *position_tensor;
+} batch;
+
+static void place(test_device *d, cache *c, batch *b) {
+  for (int64_t i = 0; i < b->n; i++) b->positions[i] = c->length[b->slots[i]]++;
+  b->slot_tensor = weft_tensor_from(d->scope, WEFT_I32, 1, &b->n, b->slots);
+  b->position_tensor = weft_tensor_from(d->scope, WEFT_I32, 1, &b->n, b->positions);
+}
+
+static double rounded(weft_dtype dtype, float x) {
+  return (double)(dtype == WEFT_F16 ? weft__f16_to_f32(weft__f32_to_f16(x)) : x);
+}
+
+/* Appends random rows, which lie in a wider tensor as they do in a model. */
+static void append(test_device *d, cache *c, batch *b, uint64_t seed) {
+  int64_t width = kv_width(c);
+  weft_tensor *wide = test_random(d, 2, (int64_t[]){b->n, 2 * width + 5}, 1, seed);
+  weft_tensor *k = weft_slice(d->scope, wide, 1, 5, width), *v = weft_slice(d->scope, wide, 1, 5 + width, width);
+  weft_tensor *y = weft_kv_append(d->scope, c->keys, c->values, k, v, c->block_table, b->position_tensor, b->slot_tensor);
+  if (!y) fail_msg("kv_append (%s): %s", d->variant, weft_last_error());
+  float *rows = test_read(wide);
+  for (int64_t i = 0; i < b->n; i++)
+    for (int64_t j = 0; j < width; j++) {
+      const float *row = rows + i * (2 * width + 5) + 5;
+      stored(c, c->k, b->slots[i], b->positions[i])[j] = rounded(c->dtype, row[j]);
+      stored(c, c->v, b->slots[i], b->positions[i])[j] = rounded(c->dtype, row[width + j]);
+    }
+  free(rows);
+}
+
+/* Attention of one head of one token in double. */
+static void reference(const cache *c, const float *q, int slot, int last, int64_t kv_head, double scale, double *out) {
+  double p[BLOCKS_PER_SLOT * WEFT_KV_BLOCK], largest = -INFINITY, sum = 0;
+  for (int i = 0; i <= last; i++) {
+    const double *k = stored(c, c->k, slot, i) + kv_head * c->head_size;
+    p[i] = 0;
+    for (int64_t e = 0; e < c->head_size; e++) p[i] += (double)q[e] * k[e];
+    p[i] *= scale;
+    largest = fmax(largest, p[i]);
+  }
+  for (int i = 0; i <= last; i++) sum += p[i] = exp(p[i] - largest);
+  for (int64_t e = 0; e < c->head_size; e++) out[e] = 0;
+  for (int i = 0; i <= last; i++)
+    for (int64_t e = 0; e < c->head_size; e++)
+      out[e] += p[i] / sum * stored(c, c->v, slot, i)[kv_head * c->head_size + e];
+}
+
+static weft_tensor *attend(test_device *d, const cache *c, const batch *b, weft_tensor *q, float scale) {
+  const weft_paged_attention_attrs attrs = {(int)c->n_heads, scale};
+  return weft_paged_attention(d->scope, q, c->keys, c->values, c->block_table, b->position_tensor, b->slot_tensor,
+                              &attrs);
+}
+
+static void check_batch(test_device *d, const cache *c, const batch *b, uint64_t seed) {
+  int64_t width = c->n_heads * c->head_size, group = c->n_heads / c->n_kv_heads;
+  float scale = 1.5f / sqrtf((float)c->head_size);
+  weft_tensor *q = test_random(d, 2, (int64_t[]){b->n, width}, 3, seed);
+  float *rows = test_read(q);
+  double *want = test_alloc((size_t)(b->n * width), sizeof *want);
+  for (int64_t i = 0; i < b->n; i++)
+    for (int64_t h = 0; h < c->n_heads; h++)
+      reference(c, rows + i * width + h * c->head_size, b->slots[i], b->positions[i], h / group, (double)scale,
+                want + i * width + h * c->head_size);
+  /* Values below 1; the error is that of scores of magnitude 10, an exponential and a sum of 100 terms. */
+  test_compare("paged_attention", d, attend(d, c, b, q, scale), want, NULL, 1e-5, 0);
+  free(want);
+  free(rows);
+}
+
+/* A prefill, tokens of all slots mixed, and single tokens. */
+static void check_shape(test_device *d, int64_t n_heads, int64_t n_kv_heads, int64_t head_size, weft_dtype dtype) {
+  cache c = make_cache(d, n_heads, n_kv_heads, head_size, dtype);
+  batch b = {.n = 65};
+  for (int64_t i = 0; i < b.n; i++) b.slots[i] = 1;
+  place(d, &c, &b);
+  append(d, &c, &b, 1);
+  check_batch(d, &c, &b, 2);
+  for (int64_t i = 0; i < b.n; i++) b.slots[i] = i % 5 < 3 ? 0 : i % 5 == 3 ? 1 : 2;
+  place(d, &c, &b);
+  append(d, &c, &b, 3);
+  check_batch(d, &c, &b, 4);
+  for (int i = 0; i < 3; i++) {
+    b = (batch){.n = 1, .slots = {i % N_SLOTS}};
+    place(d, &c, &b);
+    append(d, &c, &b, 5);
+    check_batch(d, &c, &b, 6);
+  }
+  free_cache(&c);
+}
+
+static void check_shapes(test_device *d) {
+  static const struct {
+    int64_t n_heads, n_kv_heads, head_size;
+  } SHAPES[] = {{1, 1, 1}, {2, 1, 7}, {9, 3, 64}, {4, 4, 16}, {6, 2, 63}, {5, 1, 65},
+                {2, 2, 80}, {8, 2, 128}, {2, 1, 256}, {40, 2, 32}};
+  for (size_t i = 0; i < WEFT_COUNT(SHAPES); i++)
+    for (int dtype = WEFT_F32; dtype <= WEFT_F16; dtype++)
+      check_shape(d, SHAPES[i].n_heads, SHAPES[i].n_kv_heads, SHAPES[i].head_size, (weft_dtype)dtype);
+}
+
+static void test_shapes(void **state) {
+  (void)state;
+  test_each_device(2, check_shapes);
+}
+
+/* A token's result is the same bits alone and within any batch. */
+static void check_batch_invariance(test_device *d) {
+  cache c = make_cache(d, 6, 2, 48, WEFT_F16);
+  batch b = {.n = 90};
+  for (int64_t i = 0; i < b.n; i++) b.slots[i] = i < 60 ? 0 : 1;
+  place(d, &c, &b);
+  append(d, &c, &b, 8);
+  weft_tensor *q = test_random(d, 2, (int64_t[]){b.n, 6 * 48}, 3, 9), *all = attend(d, &c, &b, q, 0.2f);
+  assert_non_null(all);
+  float *whole = test_read(all);
+  for (int64_t i = 0; i < b.n; i++) {
+    batch one = {.n = 1, .slots = {b.slots[i]}, .positions = {b.positions[i]}};
+    one.slot_tensor = weft_tensor_from(d->scope, WEFT_I32, 1, &one.n, one.slots);
+    one.position_tensor = weft_tensor_from(d->scope, WEFT_I32, 1, &one.n, one.positions);
+    weft_tensor *y = attend(d, &c, &one, weft_slice(d->scope, q, 0, i, 1), 0.2f);
+    assert_non_null(y);
+    float *alone = test_read(y);
+    assert_memory_equal(alone, whole + i * 6 * 48, 6 * 48 * sizeof *alone);
+    free(alone);
+  }
+  free(whole);
+  free_cache(&c);
+}
+
+static void test_batch_invariance(void **state) {
+  (void)state;
+  test_each_device(2, check_batch_invariance);
+}
+
+/* Scores of +-1e4 neither overflow nor give NaN: the largest wins. */
+static void check_large_scores(test_device *d) {
+  cache c = make_cache(d, 1, 1, 8, WEFT_F32);
+  batch b = {.n = 70};
+  place(d, &c, &b);
+  append(d, &c, &b, 11);
+  check_batch(d, &c, &b, 12);
+  weft_tensor *q = test_random(d, 2, (int64_t[]){b.n, 8}, 1e4f, 13), *y = attend(d, &c, &b, q, 1);
+  assert_non_null(y);
+  float *got = test_read(y);
+  for (int64_t i = 0; i < b.n * 8; i++) assert_true(fabsf(got[i]) <= 1.0001f);
+  free(got);
+  free_cache(&c);
+}
+
+static void test_large_scores(void **state) {
+  (void)state;
+  test_each_device(1, check_large_scores);
+}
+
+/* ---- refusals ---- */
+
+static void refuse(weft_tensor *y, const char *part) {
+  assert_null(y);
+  assert_int_equal(weft_last_status(), WEFT_EINVAL);
+  if (!strstr(weft_last_error(), part)) fail_msg("\"%s\" lacks \"%s\"", weft_last_error(), part);
+}
+
+static weft_tensor *attend_at(test_device *d, const cache *c, int32_t slot, int32_t position) {
+  batch b = {.n = 1, .slots = {slot}, .positions = {position}};
+  b.slot_tensor = weft_tensor_from(d->scope, WEFT_I32, 1, &b.n, b.slots);
+  b.position_tensor = weft_tensor_from(d->scope, WEFT_I32, 1, &b.n, b.positions);
+  return attend(d, c, &b, test_random(d, 2, (int64_t[]){1, c->n_heads * c->head_size}, 1, 1), 1);
+}
+
+static void check_refusals(test_device *d) {
+  cache c = make_cache(d, 4, 2, 16, WEFT_F32);
+  refuse(attend_at(d, &c, -1, 0), "slot -1");
+  refuse(attend_at(d, &c, N_SLOTS, 0), "outside the block table");
+  refuse(attend_at(d, &c, 0, -1), "position -1");
+  refuse(attend_at(d, &c, 0, BLOCKS_PER_SLOT * WEFT_KV_BLOCK), "outside the block table");
+  refuse(attend_at(d, &c, 2, (BLOCKS_PER_SLOT - 1) * WEFT_KV_BLOCK), "slot 2 has no block for position 96");
+  c.n_heads = 3;
+  refuse(attend_at(d, &c, 0, 0), "paged_attention: wants");
+  free_cache(&c);
+}
+
+static void test_refusals(void **state) {
+  (void)state;
+  test_each_device(1, check_refusals);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_shapes),
+      cmocka_unit_test(test_batch_invariance),
+      cmocka_unit_test(test_large_scores),
+      cmocka_unit_test(test_refusals),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,313 @@
+/* test_matmul.c - matmul_nt, matmul_nt3 and matmul_nt_gated: every variant, arithmetic, weight type and layout, on odd
+ * shapes, against sums in double.
+ *
+ * In the fast arithmetic the reference quantises the activations itself, by the definition (blocks of 32, d = max/127,
+ * ties to even), so that integer paths are held to the rounding of a few f32 additions, not to the loss of 8 bits. */
+#include "support/tensors.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+/* A product: x [rows,k] f32 with w [columns,k], the exact result and the sum of the terms' magnitudes. */
+typedef struct problem {
+  int64_t rows, columns, k;
+  weft_dtype dtype;
+  float *x;
+  void *stored;
+  double *w, *want, *magnitude;
+} problem;
+
+static bool is_quantised(weft_dtype dtype) { return dtype == WEFT_Q8_0 || dtype == WEFT_Q4_1; }
+
+/* What the activations are after quantisation: values in double. */
+static void quantise(const float *x, int64_t n, double *y) {
+  for (int64_t b = 0; b < n; b += 32) {
+    float largest = 0;
+    for (int i = 0; i < 32; i++) largest = fmaxf(largest, fabsf(x[b + i]));
+    float d = largest / 127, inverse = d > 0 ? 1 / d : 0;
+    for (int i = 0; i < 32; i++) y[b + i] = (double)d * (double)nearbyintf(x[b + i] * inverse);
+  }
+}
+
+static problem make_problem(int64_t rows, int64_t columns, int64_t k, weft_dtype dtype, bool is_fast, uint64_t seed) {
+  problem p = {.rows = rows, .columns = columns, .k = k, .dtype = dtype};
+  p.x = test_alloc((size_t)(rows * k), sizeof *p.x);
+  test_fill(p.x, (size_t)(rows * k), 3, seed);
+  if (rows * k > 40) p.x[33] = 40; /* an outlier: its block's scale is coarse */
+  p.w = test_alloc((size_t)(columns * k), sizeof *p.w);
+  p.stored = test_stored_weight(dtype, columns, k, seed + 1, p.w);
+  double *x = test_alloc((size_t)(rows * k), sizeof *x);
+  for (int64_t i = 0; i < rows * k; i++) x[i] = (double)p.x[i];
+  if (is_fast && is_quantised(dtype)) quantise(p.x, rows * k, x);
+  p.want = test_alloc((size_t)(rows * columns), sizeof *p.want);
+  p.magnitude = test_alloc((size_t)(rows * columns), sizeof *p.magnitude);
+  for (int64_t r = 0; r < rows; r++)
+    for (int64_t c = 0; c < columns; c++)
+      for (int64_t i = 0; i < k; i++) {
+        double term = x[r * k + i] * p.w[c * k + i];
+        p.want[r * columns + c] += term;
+        /* d*q and m (below 0.05) may cancel in a q4_1 weight: both parts are terms. */
+        p.magnitude[r * columns + c] += fabs(term) + (dtype == WEFT_Q4_1 ? 0.1 * fabs(x[r * k + i]) : 0);
+      }
+  free(x);
+  return p;
+}
+
+static void free_problem(problem *p) {
+  free(p->x);
+  free(p->stored);
+  free(p->w);
+  free(p->want);
+  free(p->magnitude);
+}
+
+/* Sums of k terms in f32: each of about k/8 roundings on the way loses at most 6e-8 of a partial sum, which is below the
+ * sum of magnitudes; observed errors are a tenth of this. */
+static double *tolerances(const problem *p) {
+  double *t = test_alloc((size_t)(p->rows * p->columns), sizeof *t);
+  for (int64_t i = 0; i < p->rows * p->columns; i++)
+    t[i] = 1e-7 + p->magnitude[i] * 6e-8 * (4 + sqrt((double)p->k));
+  return t;
+}
+
+static weft_tensor *input(test_device *d, const problem *p) {
+  return weft_tensor_from(d->scope, WEFT_F32, 2, (int64_t[]){p->rows, p->k}, p->x);
+}
+
+static weft_tensor *weight(test_device *d, const problem *p, weft__weight_use use) {
+  weft_tensor *w =
+      weft__weight_load(d->scope, p->dtype, 2, (int64_t[]){p->columns, p->k}, p->stored, use);
+  assert_non_null(w);
+  return w;
+}
+
+static const int64_t ROWS[] = {0, 1, 2, 5, 7, 12, 13, 65}, COLUMNS[] = {0, 1, 7, 16, 63, 257},
+                     FLOAT_K[] = {1, 7, 32, 63, 65, 257}, QUANT_K[] = {32, 64, 96, 288};
+
+static void check_shapes(test_device *d, weft_dtype dtype, const int64_t *ks, size_t n_ks) {
+  for (size_t r = 0; r < WEFT_COUNT(ROWS); r++)
+    for (size_t c = 0; c < WEFT_COUNT(COLUMNS); c++)
+      for (size_t i = 0; i < n_ks; i++) {
+        problem p = make_problem(ROWS[r], COLUMNS[c], ks[i], dtype, d->arithmetic == WEFT_FAST, r * 100 + c * 10 + i);
+        double *tolerance = tolerances(&p);
+        char what[96];
+        snprintf(what, sizeof what, "matmul_nt %s %lldx%lldx%lld", weft_dtype_name(dtype), (long long)p.rows,
+                 (long long)p.columns, (long long)p.k);
+        weft_tensor *x = input(d, &p);
+        test_compare(what, d, weft_matmul_nt(d->scope, x, weight(d, &p, WEFT__WEIGHT_PRODUCT)), p.want, tolerance, 0, 0);
+        test_compare(what, d, weft_matmul_nt(d->scope, x, weight(d, &p, WEFT__WEIGHT_PLAIN)), p.want, tolerance, 0, 0);
+        free(tolerance);
+        free_problem(&p);
+      }
+}
+
+static void check_all_types(test_device *d) {
+  check_shapes(d, WEFT_F32, FLOAT_K, WEFT_COUNT(FLOAT_K));
+  check_shapes(d, WEFT_F16, FLOAT_K, WEFT_COUNT(FLOAT_K));
+  check_shapes(d, WEFT_Q8_0, QUANT_K, WEFT_COUNT(QUANT_K));
+  check_shapes(d, WEFT_Q4_1, QUANT_K, WEFT_COUNT(QUANT_K));
+}
+
+static void test_products(void **state) {
+  (void)state;
+  test_each_device(2, check_all_types);
+}
+
+/* Leading axes, and rows at a stride, give what contiguous rows give. */
+static void check_layouts(test_device *d) {
+  problem p = make_problem(6, 33, 64, WEFT_Q4_1, d->arithmetic == WEFT_FAST, 5);
+  double *tolerance = tolerances(&p);
+  weft_tensor *w = weight(d, &p, WEFT__WEIGHT_PRODUCT), *x = input(d, &p);
+  weft_tensor *cube = weft_reshape(d->scope, x, 3, (int64_t[]){2, 3, 64});
+  weft_tensor *y = weft_matmul_nt(d->scope, cube, w);
+  assert_non_null(y);
+  assert_int_equal(weft_tensor_rank(y), 3);
+  assert_int_equal(weft_tensor_shape(y)[1], 3);
+  test_compare("matmul_nt of [2,3,K]", d, y, p.want, tolerance, 0, 0);
+  float *wide = test_alloc(6 * 100, sizeof *wide);
+  for (int r = 0; r < 6; r++) memcpy(wide + r * 100 + 36, p.x + r * 64, 64 * sizeof *wide);
+  weft_tensor *rows = weft_tensor_from(d->scope, WEFT_F32, 2, (int64_t[]){6, 100}, wide);
+  y = weft_matmul_nt(d->scope, weft_slice(d->scope, rows, 1, 36, 64), w);
+  test_compare("matmul_nt of strided rows", d, y, p.want, tolerance, 0, 0);
+  free(wide);
+  free(tolerance);
+  free_problem(&p);
+}
+
+static void test_layouts(void **state) {
+  (void)state;
+  test_each_device(1, check_layouts);
+}
+
+/* ---- composites ---- */
+
+/* Bit-equal to the lowering in one arithmetic: the same kernels compute the same outputs. */
+static void assert_same_bits(const char *what, const test_device *d, const weft_tensor *a, const weft_tensor *b) {
+  if (!a || !b) fail_msg("%s (%s): %s", what, d->variant, weft_last_error());
+  assert_int_equal(weft_tensor_bytes(a), weft_tensor_bytes(b));
+  float *left = test_read(a), *right = test_read(b);
+  if (memcmp(left, right, weft_tensor_bytes(a))) fail_msg("%s (%s): not the same bits", what, d->variant);
+  free(left);
+  free(right);
+}
+
+static void check_composites(test_device *d) {
+  static const weft_dtype TYPES[][3] = {{WEFT_Q4_1, WEFT_Q4_1, WEFT_Q4_1}, {WEFT_Q4_1, WEFT_Q8_0, WEFT_F32}};
+  for (size_t t = 0; t < WEFT_COUNT(TYPES); t++)
+    for (size_t r = 0; r < WEFT_COUNT(ROWS); r++) {
+      const int64_t columns[] = {33, 16, 7};
+      weft_tensor *in[4];
+      problem p[3];
+      for (int i = 0; i < 3; i++) {
+        p[i] = make_problem(ROWS[r], columns[i], 96, TYPES[t][i], false, 40 + (uint64_t)i);
+        in[i + 1] = weight(d, &p[i], i == 1 ? WEFT__WEIGHT_PLAIN : WEFT__WEIGHT_PRODUCT);
+      }
+      in[0] = input(d, &p[0]);
+      assert_same_bits("matmul_nt3", d, weft_matmul_nt3(d->scope, in[0], in[1], in[2], in[3]),
+                       weft__op_run(d->scope, WEFT_OP_ID_matmul_nt3, in, NULL, true));
+      problem up = make_problem(ROWS[r], 33, 96, TYPES[t][1], false, 60);
+      in[2] = weight(d, &up, WEFT__WEIGHT_PRODUCT);
+      weft_tensor *y = weft_matmul_nt_gated(d->scope, in[0], in[1], in[2]);
+      assert_same_bits("matmul_nt_gated", d, y, weft__op_run(d->scope, WEFT_OP_ID_matmul_nt_gated, in, NULL, true));
+      free_problem(&up);
+      for (int i = 0; i < 3; i++) free_problem(&p[i]);
+    }
+}
+
+static void test_composites(void **state) {
+  (void)state;
+  test_each_device(2, check_composites);
+}
+
+/* ---- what results must not depend on ---- */
+
+/* A row's result does not depend on the rows beside it: decoding one by one equals prefill in one. */
+static void check_batch_invariance(test_device *d) {
+  static const weft_dtype TYPES[] = {WEFT_F32, WEFT_F16, WEFT_Q8_0, WEFT_Q4_1};
+  for (size_t t = 0; t < WEFT_COUNT(TYPES); t++) {
+    problem p = make_problem(29, 70, 160, TYPES[t], false, 80 + t);
+    weft_tensor *w = weight(d, &p, WEFT__WEIGHT_PRODUCT), *x = input(d, &p);
+    weft_tensor *all = weft_matmul_nt(d->scope, x, w);
+    for (int64_t n = 1; n <= 29; n++) {
+      weft_tensor *some = weft_matmul_nt(d->scope, weft_slice(d->scope, x, 0, 29 - n, n), w);
+      assert_same_bits("rows alone", d, some, weft_slice(d->scope, all, 0, 29 - n, n));
+    }
+    free_problem(&p);
+  }
+}
+
+static void test_batch_invariance(void **state) {
+  (void)state;
+  test_each_device(2, check_batch_invariance);
+}
+
+static float *first_result; /* of the run with one thread */
+
+static void compare_with_first(test_device *d) {
+  problem p = make_problem(70, 700, 288, WEFT_Q4_1, false, 3);
+  weft_tensor *y = weft_matmul_nt(d->scope, input(d, &p), weight(d, &p, WEFT__WEIGHT_PRODUCT));
+  assert_non_null(y);
+  float *got = test_read(y);
+  size_t n_bytes = weft_tensor_bytes(y);
+  free_problem(&p);
+  if (!first_result) {
+    first_result = got;
+    return;
+  }
+  assert_memory_equal(got, first_result, n_bytes);
+  free(got);
+}
+
+static void run_with_threads(const char *variant, weft_arithmetic arithmetic, int n_threads) {
+  test_device d = {.variant = variant, .arithmetic = arithmetic};
+  setenv("WEFT_CPU", variant, 1);
+  const weft_device_options options = {.arithmetic = arithmetic, .n_threads = n_threads};
+  assert_int_equal(weft_device_open(&d.device, &options), WEFT_OK);
+  assert_int_equal(weft_scope_open(&d.scope, d.device, NULL), WEFT_OK);
+  compare_with_first(&d);
+  weft_scope_close(d.scope);
+  weft_device_close(d.device);
+}
+
+static void test_thread_invariance(void **state) {
+  (void)state;
+  for (int i = 0; weft_cpu_variant_name(i); i++) {
+    if (!weft_cpu_variant_usable(i)) continue;
+    for (int arithmetic = WEFT_FAST; arithmetic <= WEFT_EXACT; arithmetic++) {
+      for (int n = 1; n <= 5; n++) run_with_threads(weft_cpu_variant_name(i), (weft_arithmetic)arithmetic, n);
+      free(first_result);
+      first_result = NULL;
+    }
+  }
+  unsetenv("WEFT_CPU");
+}
+
+/* ---- extremes ---- */
+
+/* Activations of 1e5 and more stay finite; NaN and infinity come out as NaN or infinity, never as numbers. */
+static void check_extremes(test_device *d) {
+  problem p = make_problem(3, 16, 64, WEFT_Q4_1, false, 9);
+  for (int64_t i = 0; i < 64; i++) p.x[i] *= 1e5f, p.x[64 + i] *= 1e30f;
+  p.x[128] = NAN;
+  p.x[129] = INFINITY;
+  weft_tensor *y = weft_matmul_nt(d->scope, input(d, &p), weight(d, &p, WEFT__WEIGHT_PRODUCT));
+  assert_non_null(y);
+  float *got = test_read(y);
+  for (int i = 0; i < 32; i++) assert_true(isfinite(got[i]));
+  for (int i = 32; i < 48; i++) assert_false(isfinite(got[i]));
+  free(got);
+  /* Subnormal activations are as good as zero. */
+  for (int64_t i = 0; i < 192; i++) p.x[i] = 1e-42f;
+  y = weft_matmul_nt(d->scope, input(d, &p), weight(d, &p, WEFT__WEIGHT_PRODUCT));
+  got = test_read(y);
+  for (int i = 0; i < 48; i++) assert_true(fabsf(got[i]) < 1e-36f);
+  free(got);
+  free_problem(&p);
+}
+
+static void test_extremes(void **state) {
+  (void)state;
+  test_each_device(1, check_extremes);
+}
+
+/* ---- refusals ---- */
+
+static void refuse(weft_tensor *y, const char *part) {
+  assert_null(y);
+  assert_int_equal(weft_last_status(), WEFT_EINVAL);
+  if (!strstr(weft_last_error(), part)) fail_msg("\"%s\" lacks \"%s\"", weft_last_error(), part);
+}
+
+static void check_refusals(test_device *d) {
+  problem p = make_problem(2, 16, 64, WEFT_Q4_1, false, 1), q = make_problem(2, 17, 64, WEFT_Q4_1, false, 1);
+  weft_tensor *x = input(d, &p), *w = weight(d, &p, WEFT__WEIGHT_PRODUCT), *other = weight(d, &q, WEFT__WEIGHT_PRODUCT);
+  const int64_t short_shape[] = {2, 32};
+  refuse(weft_matmul_nt(d->scope, test_random(d, 2, short_shape, 1, 1), w), "matmul_nt: ");
+  refuse(weft_matmul_nt(d->scope, w, x), "[16,64] q4_1");
+  refuse(weft_matmul_nt_gated(d->scope, x, w, other), "one shape");
+  refuse(weft_add(d->scope, x, w), "add: ");
+  refuse(weft_reshape(d->scope, w, 1, (int64_t[]){16 * 64}), "reshape");
+  float values[16 * 64];
+  assert_int_equal(weft_tensor_read(w, values, weft_tensor_bytes(w)), WEFT_EUNSUPPORTED);
+  free_problem(&p);
+  free_problem(&q);
+}
+
+static void test_refusals(void **state) {
+  (void)state;
+  test_each_device(1, check_refusals);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_products),         cmocka_unit_test(test_layouts),  cmocka_unit_test(test_composites),
+      cmocka_unit_test(test_batch_invariance), cmocka_unit_test(test_thread_invariance),
+      cmocka_unit_test(test_extremes),         cmocka_unit_test(test_refusals),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
