@@ -1,0 +1,177 @@
+/* loader.c - from a model file's metadata and tensors to checked hyperparameters and weights on the device. */
+#include "llm/model.h"
+#include "tensor/tensor.h"
+
+#include <limits.h> /* INT_MAX */
+#include <stdio.h>  /* snprintf */
+#include <string.h> /* memcmp */
+
+enum { NAME_MAX_BYTES = 128, LARGEST_EXTENT = 1 << 28 };
+
+static weft_status missing_key(const weft_model *model, const char *key) {
+  return weft__error(WEFT_EFORMAT, "%s: the key %s is missing (the file is not a complete model)",
+                     weft_gguf_path(model->gguf), key);
+}
+
+static void full_key(const weft_model *model, const char *key, char *full) {
+  snprintf(full, NAME_MAX_BYTES, "%s.%s", model->family->architecture, key);
+}
+
+weft_status weft__load_int(const weft_model *model, const char *key, int is_required, int64_t min, int64_t max,
+                           int64_t *value) {
+  char full[NAME_MAX_BYTES];
+  full_key(model, key, full);
+  if (is_required && !weft_gguf_find(model->gguf, full)) return missing_key(model, full);
+  return weft_gguf_get_int(model->gguf, full, min, max, value);
+}
+
+weft_status weft__load_float(const weft_model *model, const char *key, int is_required, double *value) {
+  char full[NAME_MAX_BYTES];
+  full_key(model, key, full);
+  if (is_required && !weft_gguf_find(model->gguf, full)) return missing_key(model, full);
+  return weft_gguf_get_float(model->gguf, full, value);
+}
+
+/* ---- hyperparameters ---- */
+
+static weft_status check_hparams(const weft_model *model) {
+  const weft__hparams *h = &model->hparams;
+  const char *path = weft_gguf_path(model->gguf);
+  if (h->n_heads % h->n_kv_heads)
+    return weft__error(WEFT_EFORMAT, "%s: %lld heads are no multiple of %lld key/value heads", path,
+                       (long long)h->n_heads, (long long)h->n_kv_heads);
+  if (h->rope_dims % 2 || h->rope_dims > h->head_size)
+    return weft__error(WEFT_EFORMAT, "%s: rope.dimension_count is %lld for heads of %lld (even, and no larger)", path,
+                       (long long)h->rope_dims, (long long)h->head_size);
+  if (!(h->norm_eps > 0 && h->norm_eps < 1) || !(h->rope_base >= 1 && h->rope_base < 1e12))
+    return weft__error(WEFT_EFORMAT, "%s: norm epsilon %g or rope.freq_base %g is out of range", path, h->norm_eps,
+                       h->rope_base);
+  return WEFT_OK;
+}
+
+/* Linear scaling by a factor; any other kind is refused by name. */
+static weft_status load_rope_scaling(weft_model *model) {
+  weft_gguf_string type = {"linear", 6};
+  char key[NAME_MAX_BYTES];
+  full_key(model, "rope.scaling.type", key);
+  weft_status status = weft_gguf_get_string(model->gguf, key, &type);
+  if (status) return status;
+  bool is_none = type.n_bytes == 4 && !memcmp(type.data, "none", 4);
+  if (!is_none && !(type.n_bytes == 6 && !memcmp(type.data, "linear", 6)))
+    return weft__error(WEFT_EUNSUPPORTED, "%s: rope scaling of type %.*s (known: none, linear)",
+                       weft_gguf_path(model->gguf), (int)(type.n_bytes < 40 ? type.n_bytes : 40), type.data);
+  double factor = 1;
+  if (!is_none) status = weft__load_float(model, "rope.scaling.factor", 0, &factor);
+  if (!status && !(factor > 0 && factor < 1e6))
+    return weft__error(WEFT_EFORMAT, "%s: rope.scaling.factor is %g", weft_gguf_path(model->gguf), factor);
+  model->hparams.rope_scale = 1 / factor;
+  return status;
+}
+
+weft_status weft__load_hparams(weft_model *model) {
+  weft__hparams *h = &model->hparams;
+  *h = (weft__hparams){.rope_base = 10000, .norm_eps = 1e-5};
+  const struct {
+    const char *key;
+    int is_required;
+    int64_t max;
+    int64_t *value;
+  } INTS[] = {
+      {"block_count", 1, 4096, &h->n_layers},
+      {"embedding_length", 1, LARGEST_EXTENT, &h->width},
+      {"attention.head_count", 1, 65536, &h->n_heads},
+      {"feed_forward_length", 1, LARGEST_EXTENT, &h->ffn_width},
+      {"context_length", 1, INT_MAX, &h->n_ctx_train},
+  };
+  weft_status status = WEFT_OK;
+  for (size_t i = 0; i < WEFT_COUNT(INTS) && !status; i++)
+    status = weft__load_int(model, INTS[i].key, INTS[i].is_required, 1, INTS[i].max, INTS[i].value);
+  if (status) return status;
+  h->n_kv_heads = h->n_heads;
+  h->n_vocab = weft_tokenizer_n_vocab(model->tokenizer);
+  status = weft__load_int(model, "attention.head_count_kv", 0, 1, h->n_heads, &h->n_kv_heads);
+  h->head_size = h->width / h->n_heads;
+  if (!status) status = weft__load_int(model, "attention.key_length", 0, 1, 65536, &h->head_size);
+  if (!status && h->head_size < 1)
+    return weft__error(WEFT_EFORMAT, "%s: %lld heads share a width of %lld", weft_gguf_path(model->gguf),
+                       (long long)h->n_heads, (long long)h->width);
+  h->rope_dims = h->head_size;
+  if (!status) status = weft__load_int(model, "rope.dimension_count", 0, 2, 65536, &h->rope_dims);
+  if (!status) status = weft__load_float(model, "rope.freq_base", 0, &h->rope_base);
+  if (!status) status = weft__load_float(model, "attention.layer_norm_rms_epsilon", 1, &h->norm_eps);
+  if (!status) status = load_rope_scaling(model);
+  return status ? status : check_hparams(model);
+}
+
+/* ---- weights ---- */
+
+int weft__has_tensor(const weft_model *model, const char *name) {
+  return weft_gguf_find_tensor(model->gguf, name) != NULL;
+}
+
+static const char *extents_text(char *text, size_t size, int rank, const int64_t *shape) {
+  int n = snprintf(text, size, "[");
+  for (int i = 0; i < rank; i++) n += snprintf(text + n, size - (size_t)n, i ? ",%lld" : "%lld", (long long)shape[i]);
+  snprintf(text + n, size - (size_t)n, "]");
+  return text;
+}
+
+/* The tensor `name` after the checks that do not depend on its use; NULL with the error set. */
+static const weft_gguf_tensor *find_weight(const weft_model *model, const char *name, int rank, const int64_t *shape) {
+  const char *path = weft_gguf_path(model->gguf);
+  const weft_gguf_tensor *t = weft_gguf_find_tensor(model->gguf, name);
+  if (!t) {
+    weft__error(WEFT_EFORMAT, "%s: the tensor %s is missing (the file is not a complete model)", path, name);
+    return NULL;
+  }
+  if (!t->is_supported) {
+    weft__error(WEFT_EUNSUPPORTED, "%s: the tensor %s has type %s (known: F32, F16, Q8_0, Q4_1)", path, name,
+                t->type_name);
+    return NULL;
+  }
+  bool fits = t->rank == rank;
+  for (int i = 0; fits && i < rank; i++) fits = t->shape[i] == shape[i];
+  if (!fits) {
+    char found[80], expected[80];
+    weft__error(WEFT_EFORMAT, "%s: the tensor %s has shape %s, expected %s", path, name,
+                extents_text(found, sizeof found, t->rank, t->shape), extents_text(expected, sizeof expected, rank, shape));
+    return NULL;
+  }
+  return t;
+}
+
+static weft_tensor *load_weight(weft_model *model, const char *name, int rank, const int64_t *shape,
+                                weft__weight_use use) {
+  const weft_gguf_tensor *t = find_weight(model, name, rank, shape);
+  if (!t) return NULL;
+  bool must_be_f32 = rank == 1;
+  if (t->dtype == WEFT_I32 || (must_be_f32 && t->dtype != WEFT_F32)) {
+    weft__error(WEFT_EUNSUPPORTED, "%s: the tensor %s has type %s where %s is expected", weft_gguf_path(model->gguf),
+                name, t->type_name, must_be_f32 ? "F32" : "a weight type");
+    return NULL;
+  }
+  weft_tensor *weight = weft__weight_load(model->scope, t->dtype, rank, shape, t->data, use);
+  if (weight && use == WEFT__WEIGHT_PRODUCT) weft_gguf_release(model->gguf, t);
+  return weight;
+}
+
+static void full_name(char *full, const char *name, int layer) {
+  if (layer < 0) snprintf(full, NAME_MAX_BYTES, "%s", name);
+  else snprintf(full, NAME_MAX_BYTES, "blk.%d.%s", layer, name);
+}
+
+weft_tensor *weft__load_product(weft_model *model, const char *name, int layer, int64_t n_rows, int64_t n_cols) {
+  char full[NAME_MAX_BYTES];
+  full_name(full, name, layer);
+  return load_weight(model, full, 2, (int64_t[]){n_rows, n_cols}, WEFT__WEIGHT_PRODUCT);
+}
+
+weft_tensor *weft__load_table(weft_model *model, const char *name, int64_t n_rows, int64_t n_cols) {
+  return load_weight(model, name, 2, (int64_t[]){n_rows, n_cols}, WEFT__WEIGHT_PLAIN);
+}
+
+weft_tensor *weft__load_vector(weft_model *model, const char *name, int layer, int64_t n) {
+  char full[NAME_MAX_BYTES];
+  full_name(full, name, layer);
+  return load_weight(model, full, 1, (int64_t[]){n}, WEFT__WEIGHT_PLAIN);
+}

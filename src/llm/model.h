@@ -1,0 +1,78 @@
+/* model.h - inside of a model: hyperparameters, weights, and what a family must provide. */
+#ifndef WEFT_MODEL_H
+#define WEFT_MODEL_H
+
+#include "weft/llm.h"
+#include "weft/ops.h"
+#include "base/base.h"
+
+/* Read from the file's metadata, checked against one another before any weight is loaded. */
+typedef struct weft__hparams {
+  int64_t n_layers, width, n_heads, n_kv_heads, head_size, ffn_width, n_vocab, n_ctx_train;
+  int64_t rope_dims;           /* rotated elements of a head */
+  double rope_base, rope_scale; /* scale of the position: 1/factor under linear scaling */
+  double norm_eps;
+} weft__hparams;
+
+/* What one forward pass works on.  N tokens, n_wanted of them with logits. */
+typedef struct weft__forward_inputs {
+  weft_tensor *ids, *positions, *slots; /* [N] i32 */
+  weft_tensor *block_table;             /* [n_slots, n_blocks_per_slot] i32 */
+  weft_tensor *wanted;                  /* [n_wanted] i32: rows of the batch */
+  weft_tensor *const *keys, *const *values; /* per layer */
+} weft__forward_inputs;
+
+typedef struct weft__family {
+  const char *architecture;
+  /* Reads hyperparameters and weights; *weights is the family's own, freed with weft_free (tensors belong to the
+   * model's scope). */
+  weft_status (*load)(weft_model *model, void **weights);
+  /* -> logits [n_wanted,V] in `scope`; NULL with the error set.  With no logits wanted: anything but NULL. */
+  weft_tensor *(*forward)(const weft_model *model, weft_scope *scope, const weft__forward_inputs *in);
+} weft__family;
+
+#define WEFT_FAMILY(name) extern const weft__family weft__family_##name;
+#include "llm/families.def"
+#undef WEFT_FAMILY
+
+struct weft_model {
+  weft_device *device;
+  weft_scope *scope; /* holds the weights */
+  weft_gguf *gguf;   /* stays open: weights used as stored are read from it */
+  weft_tokenizer *tokenizer;
+  char *chat_template; /* NULL if the file has none */
+  const weft__family *family;
+  void *weights;
+  weft__hparams hparams;
+  weft_model_info info;
+  char *name, *weight_types;
+};
+
+/* ---- loader.c: for the families' load functions ---- */
+
+/* Integer or float "ARCHITECTURE.key"; a missing one is EFORMAT unless `*value` is the default and `is_required` 0. */
+weft_status weft__load_int(const weft_model *model, const char *key, int is_required, int64_t min, int64_t max,
+                           int64_t *value);
+weft_status weft__load_float(const weft_model *model, const char *key, int is_required, double *value);
+
+/* The hyperparameters that transformer families share, into model->hparams. */
+weft_status weft__load_hparams(weft_model *model);
+
+/* Weights by name ("blk.LAYER.name" unless the layer is -1), after a check of shape and type. */
+weft_tensor *weft__load_product(weft_model *model, const char *name, int layer, int64_t n_rows, int64_t n_cols);
+weft_tensor *weft__load_table(weft_model *model, const char *name, int64_t n_rows, int64_t n_cols);
+weft_tensor *weft__load_vector(weft_model *model, const char *name, int layer, int64_t n);
+int weft__has_tensor(const weft_model *model, const char *name);
+
+/* ---- kv_cache.c ---- */
+
+/* Checks the batch against the cache and gives every token a block to be written to; nothing has changed on failure.
+ * weft__kv_commit makes the new positions count, weft__kv_abandon takes the blocks back. */
+weft_status weft__kv_prepare(weft_kv_cache *cache, const weft_batch *batch);
+void weft__kv_commit(weft_kv_cache *cache, const weft_batch *batch);
+void weft__kv_abandon(weft_kv_cache *cache);
+
+/* The cache's part of the forward inputs; the block table is made in `scope`. */
+weft_status weft__kv_inputs(const weft_kv_cache *cache, weft_scope *scope, weft__forward_inputs *in);
+
+#endif

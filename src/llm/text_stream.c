@@ -1,0 +1,83 @@
+/* text_stream.c - UTF-8 repair and stop strings for a stream of bytes. */
+#include "llm/text_stream.h"
+
+#include <string.h>
+
+static const char REPLACEMENT[] = "\xEF\xBF\xBD"; /* U+FFFD */
+
+/* Looks at the n bytes of a possible character (Unicode 15, table 3-7: no overlong forms, no surrogates).  Returns its
+ * length if complete, 0 if more bytes are needed, -1 if the first byte (or the bytes so far) cannot begin one. */
+static int character_length(const unsigned char *b, size_t n) {
+  if (b[0] < 0x80) return 1;
+  if (b[0] < 0xC2 || b[0] > 0xF4) return -1;
+  size_t length = b[0] < 0xE0 ? 2 : b[0] < 0xF0 ? 3 : 4;
+  unsigned char low = b[0] == 0xE0 ? 0xA0 : b[0] == 0xF0 ? 0x90 : 0x80;
+  unsigned char high = b[0] == 0xED ? 0x9F : b[0] == 0xF4 ? 0x8F : 0xBF;
+  for (size_t i = 1; i < n && i < length; i++) {
+    if (b[i] < low || b[i] > high) return -1;
+    low = 0x80;
+    high = 0xBF;
+  }
+  return n >= length ? (int)length : 0;
+}
+
+/* Moves one byte into the partial character; completes it, or replaces what cannot become one. */
+static weft_status add_byte(weft__text_stream *s, char byte) {
+  s->partial[s->n_partial++] = byte;
+  int length = character_length((const unsigned char *)s->partial, s->n_partial);
+  if (length == 0) return WEFT_OK;
+  size_t n = s->n_partial;
+  s->n_partial = 0;
+  if (length > 0) return weft__bytes_add(&s->text, s->partial, n);
+  weft_status status = weft__bytes_add(&s->text, REPLACEMENT, 3);
+  if (status || n == 1) return status;
+  return add_byte(s, byte); /* the byte that broke the character may begin another; it does not break one alone */
+}
+
+static bool starts_with(const char *text, size_t n, const char *prefix, size_t n_prefix) {
+  return n >= n_prefix && memcmp(text, prefix, n_prefix) == 0;
+}
+
+/* Looks for stop strings in what has not been released, and releases what cannot be part of one. */
+static void scan(weft__text_stream *s) {
+  for (size_t i = s->n_released; i < s->text.n; i++) {
+    const char *at = s->text.data + i;
+    size_t rest = s->text.n - i;
+    for (size_t k = 0; k < s->n_stop; k++) {
+      size_t n = strlen(s->stop[k]);
+      if (n == 0) continue;
+      if (starts_with(at, rest, s->stop[k], n)) {
+        s->is_stopped = true;
+        s->text.n = i;
+        s->text.data[i] = 0;
+        s->n_released = i;
+        return;
+      }
+      if (starts_with(s->stop[k], n, at, rest)) { /* may yet become this one */
+        s->n_released = i;
+        return;
+      }
+    }
+  }
+  s->n_released = s->text.n;
+}
+
+weft_status weft__text_stream_add(weft__text_stream *s, const char *bytes, size_t n_bytes) {
+  for (size_t i = 0; i < n_bytes && !s->is_stopped; i++) {
+    weft_status status = add_byte(s, bytes[i]);
+    if (status) return status;
+  }
+  if (!s->is_stopped) scan(s);
+  return WEFT_OK;
+}
+
+weft_status weft__text_stream_end(weft__text_stream *s) {
+  if (s->is_stopped) return WEFT_OK;
+  weft_status status = s->n_partial ? weft__bytes_add(&s->text, REPLACEMENT, 3) : WEFT_OK;
+  s->n_partial = 0;
+  scan(s);
+  if (!s->is_stopped) s->n_released = s->text.n;
+  return status;
+}
+
+void weft__text_stream_clear(weft__text_stream *s) { weft__bytes_clear(&s->text); }
