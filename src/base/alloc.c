@@ -128,3 +128,14 @@ void weft__aligned_free(void *p) {
   free(p);
 #endif
 }
+
+int weft__size_class(size_t n_bytes, size_t *capacity) {
+  size_t base = 64;
+  for (int c = 0; c < WEFT__SIZE_CLASSES; c += 4, base *= 2)
+    for (int quarter = 0; quarter < 4; quarter++) {
+      *capacity = base + base / 4 * (size_t)quarter;
+      if (n_bytes <= *capacity) return c + quarter;
+    }
+  *capacity = n_bytes;
+  return WEFT__SIZE_CLASSES;
+}

@@ -1,5 +1,5 @@
-/* base.h - what every layer of weft stands on: errors, checked allocation, growing bytes, file mapping, clock.
- * Depends on libc alone and compiles for Windows.  Nothing here prints, exits or aborts. */
+/* base.h - what every layer of weft stands on: errors, checked allocation, growing bytes, file mapping, libraries loaded
+ * at run time, clock.  Depends on libc alone and compiles for Windows.  Nothing here prints, exits or aborts. */
 #ifndef WEFT_BASE_INTERNAL_H
 #define WEFT_BASE_INTERNAL_H
 
@@ -37,6 +37,11 @@ void *weft__dup(const void *data, size_t n_bytes);   /* a copy with a NUL after 
 void *weft__aligned_alloc(size_t n_bytes);           /* on a 64-byte boundary; large blocks prefer huge pages */
 void weft__aligned_free(void *p);
 
+/* For pools of buffers: the size class of n bytes, and its capacity, which is n rounded up to a quarter of a power of two
+ * (64, 80, 96, 112, 128, 160 ...).  WEFT__SIZE_CLASSES and n itself above 2^37. */
+enum { WEFT__SIZE_CLASSES = 4 * 32 };
+int weft__size_class(size_t n_bytes, size_t *capacity);
+
 /* Test hook: the n-th allocation from now (1 = the next) fails once; 0 turns it off. */
 void weft__alloc_fail_at(long n);
 
@@ -66,6 +71,17 @@ void weft__file_map_close(weft__file_map *map);
 /* Advice that n bytes at `data` (inside the mapping) will be read soon, or are not needed any more. */
 void weft__file_map_prefetch(const weft__file_map *map, const void *data, size_t n);
 void weft__file_map_release(const weft__file_map *map, const void *data, size_t n);
+
+/* ---- dynlib.c: paths are UTF-8 on every system ---- */
+
+/* Loads a library: from its path, or, if that is a bare file name, from where the system looks.  EIO: there is none;
+ * EINVAL: it is no regular file; EUNSUPPORTED: the system cannot load it, with its reason. */
+weft_status weft__dynlib_open(void **out, const char *path);
+void *weft__dynlib_symbol(void *library, const char *name); /* NULL if it has none of that name */
+void weft__dynlib_close(void *library);
+
+/* The folder of the running program's file, without a separator at its end (except for the root). */
+weft_status weft__program_folder(char *folder, size_t n_bytes);
 
 /* ---- clock.c ---- */
 

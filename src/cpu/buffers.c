@@ -1,34 +1,18 @@
 /* buffers.c - a pool of buffers: what a closed scope frees, the next operators get.
  *
- * Invariants: a buffer's capacity is a function of the size it was asked for (so put needs no header), rounded up to a
- * quarter of a power of two; free buffers of one capacity form a list through their first word.  Kept buffers are bounded:
+ * Invariants: a buffer's capacity is the size class of what was asked for (so put needs no header); free buffers of one capacity form a list through their first word.  Kept buffers are bounded:
  * beyond MAX_KEPT_BYTES a buffer goes back to the system. */
 #include "cpu/cpu.h"
 
 #include <pthread.h>
 
-enum { N_CLASSES = 4 * 48 };
 static const size_t MAX_KEPT_BYTES = (size_t)64 << 20;
 
 struct weft__buffers {
   pthread_mutex_t lock;
-  void *first[N_CLASSES];
+  void *first[WEFT__SIZE_CLASSES];
   size_t live_bytes, kept_bytes, peak_bytes;
 };
-
-/* The size class of n bytes and its capacity: 64 * 2^(c/4) * (1 + c%4 / 4).  N_CLASSES or more: too large to keep. */
-static int size_class(size_t n_bytes, size_t *capacity) {
-  size_t base = 64;
-  for (int c = 0;; c += 4, base *= 2) {
-    if (base > SIZE_MAX / 4) break;
-    for (int quarter = 0; quarter < 4; quarter++) {
-      *capacity = base + base / 4 * (size_t)quarter;
-      if (n_bytes <= *capacity) return c + quarter;
-    }
-  }
-  *capacity = n_bytes;
-  return N_CLASSES;
-}
 
 weft_status weft__buffers_create(weft__buffers **out) {
   weft__buffers *b = weft__calloc(1, sizeof *b);
@@ -40,7 +24,7 @@ weft_status weft__buffers_create(weft__buffers **out) {
 
 void weft__buffers_free(weft__buffers *b) {
   if (!b) return;
-  for (int c = 0; c < N_CLASSES; c++)
+  for (int c = 0; c < WEFT__SIZE_CLASSES; c++)
     while (b->first[c]) {
       void *next = *(void **)b->first[c];
       weft__aligned_free(b->first[c]);
@@ -52,33 +36,30 @@ void weft__buffers_free(weft__buffers *b) {
 
 void *weft__buffers_get(weft__buffers *b, size_t n_bytes) {
   size_t capacity;
-  int c = size_class(n_bytes, &capacity);
+  int c = weft__size_class(n_bytes, &capacity);
   pthread_mutex_lock(&b->lock);
-  void *buffer = c < N_CLASSES ? b->first[c] : NULL;
+  void *buffer = c < WEFT__SIZE_CLASSES ? b->first[c] : NULL;
   if (buffer) {
     b->first[c] = *(void **)buffer;
     b->kept_bytes -= capacity;
   }
   b->live_bytes += capacity;
-  if (b->live_bytes + b->kept_bytes > b->peak_bytes) b->peak_bytes = b->live_bytes + b->kept_bytes;
   pthread_mutex_unlock(&b->lock);
-  if (buffer) return buffer;
-  buffer = weft__aligned_alloc(capacity);
-  if (!buffer) {
-    pthread_mutex_lock(&b->lock);
-    b->live_bytes -= capacity;
-    pthread_mutex_unlock(&b->lock);
-  }
+  if (!buffer) buffer = weft__aligned_alloc(capacity);
+  pthread_mutex_lock(&b->lock);
+  if (!buffer) b->live_bytes -= capacity;
+  else if (b->live_bytes + b->kept_bytes > b->peak_bytes) b->peak_bytes = b->live_bytes + b->kept_bytes;
+  pthread_mutex_unlock(&b->lock);
   return buffer;
 }
 
 void weft__buffers_put(weft__buffers *b, void *buffer, size_t n_bytes) {
   if (!buffer) return;
   size_t capacity;
-  int c = size_class(n_bytes, &capacity);
+  int c = weft__size_class(n_bytes, &capacity);
   pthread_mutex_lock(&b->lock);
   b->live_bytes -= capacity;
-  bool keep = c < N_CLASSES && b->kept_bytes + capacity <= MAX_KEPT_BYTES;
+  bool keep = c < WEFT__SIZE_CLASSES && b->kept_bytes + capacity <= MAX_KEPT_BYTES;
   if (keep) {
     *(void **)buffer = b->first[c];
     b->first[c] = buffer;

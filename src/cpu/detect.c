@@ -9,7 +9,7 @@ static bool always(void) { return true; }
 #if defined(__x86_64__) || defined(_M_X64)
 /* The compiler's run-time check covers the operating system's support for the wide registers, too. */
 static bool has_avx2(void) {
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); /* F16C came before AVX2 */
 }
 static bool has_avx512(void) {
   return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&

@@ -49,6 +49,14 @@ void weft_device_close(weft_device *device) {
 
 const char *weft_device_name(const weft_device *device) { return device->backend->name; }
 
+weft_status weft_device_flush(weft_device *device) {
+  return device->backend->class->flush ? device->backend->class->flush(device->backend) : WEFT_OK;
+}
+
+weft_status weft_device_sync(weft_device *device) {
+  return device->backend->class->sync ? device->backend->class->sync(device->backend) : WEFT_OK;
+}
+
 size_t weft_device_peak_bytes(const weft_device *device) { return device->backend->peak_bytes; }
 
 /* ---- the CPU's variants ---- */

@@ -65,6 +65,9 @@ typedef struct weft__backend_class {
   weft_status (*read)(weft__backend *backend, const void *buffer, size_t offset, void *data, size_t n_bytes);
   weft_status (*copy)(weft__backend *backend, void *to, size_t to_offset, const void *from, size_t from_offset,
                       size_t n_bytes); /* between buffers of this backend that do not overlap */
+  /* Submits what is recorded; waits for all of it.  NULL on a backend that runs operators at once. */
+  weft_status (*flush)(weft__backend *backend);
+  weft_status (*sync)(weft__backend *backend);
   /* Fills in storage->buffer, n_bytes, layout and is_borrowed for a weight of `n_rows` x `n_cols` elements at `data`,
    * which stays valid as long as the storage if the use is PLAIN, else until the call returns. */
   weft_status (*load_weight)(weft__backend *backend, weft_dtype dtype, int64_t n_rows, int64_t n_cols,
@@ -76,11 +79,14 @@ struct weft__backend {
   const weft__backend_class *class;
   char name[96];      /* "cpu (avx512, 2 threads)" */
   size_t peak_bytes;  /* largest total of live and pooled buffers */
+  weft__backend *fallback; /* runs the operators that this one lacks (the CPU's); NULL on the CPU */
+  int64_t n_fallbacks;     /* how often it had to */
   bool poison;        /* fill every buffer handed out with 0xFF bytes (NaN): tests find elements left unwritten */
 };
 
 struct weft_device {
   weft__backend *backend;
+  weft__backend *host; /* the CPU's, or NULL if `backend` is that */
 };
 
 #endif

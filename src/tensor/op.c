@@ -52,14 +52,14 @@ weft_tensor *weft__op_run(weft_scope *scope, weft_op op, weft_tensor *const *in,
   if (check_operands(row, &call, backend) || row->shape_rule(&call, &shape)) return NULL;
   weft__op_function run = backend->class->ops[op];
   if (row->lower && (!run || force_lowering)) return run_lowering(scope, row, &call);
-  if (!run) {
+  if (!run && !backend->fallback) {
     weft__error(WEFT_EUNSUPPORTED, "%s: not available on %s", row->name, backend->name);
     return NULL;
   }
   call.out = row->is_in_place ? weft__tensor_alias(scope, in[0])
                               : weft_tensor_new(scope, shape.dtype, shape.rank, shape.dim);
   if (!call.out) return NULL;
-  if (run(backend, &call)) {
+  if (run ? run(backend, &call) : weft__op_fallback(backend, row, &call)) {
     weft_tensor_free(call.out);
     return NULL;
   }

@@ -5,10 +5,13 @@
 #include <string.h> /* memcmp */
 
 bool weft__shape_numel(int rank, const int64_t *shape, int64_t *numel) {
-  int64_t n = 1;
-  for (int i = 0; i < rank; i++)
-    if (shape[i] < 0 || !weft__mul_i64(n, shape[i], &n)) return false;
-  *numel = n;
+  int64_t span = 1; /* without the zeros: strides are products of it */
+  bool is_empty = false;
+  for (int i = 0; i < rank; i++) {
+    if (shape[i] < 0 || !weft__mul_i64(span, shape[i] ? shape[i] : 1, &span)) return false;
+    is_empty |= shape[i] == 0;
+  }
+  *numel = is_empty ? 0 : span;
   return true;
 }
 

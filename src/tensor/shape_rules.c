@@ -72,6 +72,7 @@ weft_status weft__shape_concat(const weft__op_call *call, weft__shape *out) {
               a->rank == b->rank && axis >= 0 && axis < a->rank;
   for (int i = 0; fits && i < a->rank; i++) fits = i == axis || a->shape[i] == b->shape[i];
   if (!fits) return mismatch(call, "wants two contiguous f32 tensors that differ along the axis alone");
+  if (a->shape[axis] > INT64_MAX - b->shape[axis]) return mismatch(call, "makes an extent that overflows");
   shape_of(a, out);
   out->dim[axis] += b->shape[axis];
   return WEFT_OK;
@@ -117,6 +118,9 @@ weft_status weft__shape_matmul_nt(const weft__op_call *call, weft__shape *out) {
 
 weft_status weft__shape_matmul_nt3(const weft__op_call *call, weft__shape *out) {
   weft_status status = product_rule(call, out);
+  for (int i = 1; !status && i < 4; i++) {
+    if (call->in[i]->shape[0] > INT64_MAX / 3) return mismatch(call, "makes an extent that overflows");
+  }
   if (!status) out->dim[out->rank - 1] = call->in[1]->shape[0] + call->in[2]->shape[0] + call->in[3]->shape[0];
   return status;
 }

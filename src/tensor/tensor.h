@@ -80,6 +80,9 @@ const weft__op_row *weft__op_get(weft_op op);
 weft_tensor *weft__op_run(weft_scope *scope, weft_op op, weft_tensor *const *in, const void *attrs,
                           bool force_lowering);
 
+/* Runs a primitive that `backend` lacks on its fallback (fallback.c). */
+weft_status weft__op_fallback(weft__backend *backend, const weft__op_row *row, const weft__op_call *call);
+
 /* shape_rules.c and lower.c: one function an operator, named by its row. */
 #define WEFT_OP(name, n_inputs, attributes, formula)                                                                   \
   weft_status weft__shape_##name(const weft__op_call *call, weft__shape *out);

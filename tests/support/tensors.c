@@ -99,6 +99,7 @@ void *test_stored_weight(weft_dtype dtype, int64_t n_rows, int64_t n_cols, uint6
 }
 
 float *test_read(const weft_tensor *t) {
+  if (!t) fail_msg("no tensor to read: %s", weft_last_error());
   float *data = test_alloc((size_t)weft_tensor_numel(t), sizeof *data);
   assert_int_equal(weft_tensor_read(t, data, weft_tensor_bytes(t)), WEFT_OK);
   return data;

@@ -7,7 +7,8 @@
 #include "tensor/tensor.h"
 
 /* The two arguments rank and shape of a call: weft_tensor_new(scope, WEFT_F32, TEST_SHAPE(2, 3)). */
-#define TEST_SHAPE(...) (int)WEFT_COUNT(((const int64_t[]){__VA_ARGS__})), (const int64_t[]){__VA_ARGS__}
+#define TEST_SHAPE(...)                                                                                                \
+  (int)WEFT_COUNT(((const int64_t[]){__VA_ARGS__})), (const int64_t[]) { __VA_ARGS__ }
 
 /* One way to run operators. */
 typedef struct test_device {
@@ -34,7 +35,7 @@ void *test_stored_weight(weft_dtype dtype, int64_t n_rows, int64_t n_cols, uint6
 void test_compare(const char *what, const test_device *d, const weft_tensor *y, const double *want,
                   const double *tolerance, double absolute, double relative);
 
-/* The tensor's elements, freed with free; f32 only. */
+/* The tensor's elements, freed with free; f32 only.  NULL fails with the last error. */
 float *test_read(const weft_tensor *t);
 
 /* malloc that fails the test instead of returning NULL; n may be 0. */

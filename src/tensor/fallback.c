@@ -1,0 +1,53 @@
+/* fallback.c - an operator that a backend lacks, run by the CPU: operands come to the host, the result goes back.
+ *
+ * It is counted, and WEFT_STRICT=1 makes it an error, so that silent slowness cannot hide. */
+#include "tensor/tensor.h"
+
+#include <stdlib.h> /* getenv */
+#include <string.h> /* strcmp */
+
+/* A host tensor of the shape and dtype of `t`, contiguous; undefined contents. */
+static weft_status mirror_open(weft__backend *host, const weft_tensor *t, weft_tensor *mirror, weft__storage *storage) {
+  *mirror = *t;
+  weft__shape_strides(t->rank, t->shape, mirror->strides);
+  mirror->offset = 0;
+  mirror->storage = storage;
+  *storage = (weft__storage){.backend = host, .n_bytes = weft_tensor_bytes(t)};
+  return host->class->alloc(host, storage->n_bytes, &storage->buffer);
+}
+
+static void mirror_close(weft__storage *storage) {
+  if (storage->buffer) storage->backend->class->free(storage->backend, storage->buffer, storage->n_bytes);
+}
+
+static bool is_strict(void) {
+  const char *text = getenv("WEFT_STRICT");
+  return text && *text && strcmp(text, "0");
+}
+
+weft_status weft__op_fallback(weft__backend *backend, const weft__op_row *row, const weft__op_call *call) {
+  weft__backend *host = backend->fallback;
+  if (is_strict())
+    return weft__error(WEFT_EUNSUPPORTED, "%s: not available on %s, and WEFT_STRICT forbids the CPU", row->name,
+                       backend->name);
+  backend->n_fallbacks++;
+  weft_tensor tensors[WEFT__OP_MAX_INPUTS + 1];
+  weft__storage storages[WEFT__OP_MAX_INPUTS + 1] = {{.buffer = NULL}};
+  weft__op_call mirrored = *call;
+  weft_status status = WEFT_OK;
+  for (int i = 0; i < call->n_inputs && !status; i++) {
+    status = mirror_open(host, call->in[i], &tensors[i], &storages[i]);
+    if (!status) status = weft_tensor_read(call->in[i], storages[i].buffer, storages[i].n_bytes);
+    mirrored.in[i] = &tensors[i];
+  }
+  mirrored.out = &tensors[call->n_inputs];
+  if (row->is_in_place) tensors[call->n_inputs] = tensors[0];
+  else if (!status) status = mirror_open(host, call->out, mirrored.out, &storages[call->n_inputs]);
+  if (!status) status = host->class->ops[call->op](host, &mirrored);
+  if (!status && !row->is_in_place)
+    status = weft_tensor_write(call->out, storages[call->n_inputs].buffer, storages[call->n_inputs].n_bytes);
+  for (int i = 0; i < call->n_inputs && row->is_in_place && !status; i++) /* it may have written to any of them */
+    if (weft__is_contiguous(call->in[i])) status = weft_tensor_write(call->in[i], storages[i].buffer, storages[i].n_bytes);
+  for (int i = 0; i <= call->n_inputs; i++) mirror_close(&storages[i]);
+  return status;
+}
