@@ -1,0 +1,23 @@
+/* options.h - reading a command line by a command's tables, and numbers strictly. */
+#ifndef WEFT_CLI_OPTIONS_H
+#define WEFT_CLI_OPTIONS_H
+
+#include "cli.h"
+
+/* Reads argv[0..argc-1], the words after the command's name, into `options` (already holding the defaults) and `args`
+ * (room for argc values).  CLI_USAGE: an error was reported.  --help ends the reading at once with common.help set.
+ * Lists are freed with cli_options_clear, whatever was returned. */
+cli_exit cli_options_parse(const cli_command *command, int argc, char **argv, void *options, cli_args *args);
+void cli_options_clear(const cli_command *command, void *options);
+
+/* Reads all of `text` as a decimal whole number in min..max: no space, no sign but '-', nothing after it. */
+bool cli_parse_int(const char *text, int64_t min, int64_t max, int64_t *value);
+
+/* Reads "1,2 3" (commas, white space and square brackets separate) into *ids, which the caller frees with weft_free. */
+cli_exit cli_parse_ids(const char *what, const char *text, int32_t **ids, size_t *n_ids);
+
+/* How many characters must be inserted, deleted, replaced or swapped to make `name` of `word`; 0 too if `word` is how
+ * `name` begins.  Compares at most the first 63 bytes. */
+int cli_distance(const char *word, const char *name);
+
+#endif

@@ -1,0 +1,96 @@
+#!/usr/bin/env bash
+# What must hold before a change lands, besides the tests in the ordinary build.
+#
+#   tools/check.sh [STAGE...]      all stages, or those named: a function stage_NAME below each
+#
+# Every stage runs, whatever the ones before it said; the last lines name those that failed.
+set -uo pipefail
+cd "$(dirname "$0")/.." || exit
+
+stages=(format scripts includes headers names gcc clang lint windows arm64 address thread)
+
+# The makes below are their own, whatever make called this script with.
+unset MAKEFLAGS MAKELEVEL MFLAGS
+
+# make, in a build folder of this script's, where a warning is an error; all of them are shown.
+build_in() {
+  local folder=build/check/$1
+  shift
+  make --no-print-directory -k -s BUILD="$folder" WERROR=1 "$@"
+}
+
+stage_format() { tools/format.sh --dry-run -Werror; }
+
+stage_scripts() { shellcheck tools/*.sh .ci/run; }
+
+stage_includes() { tools/check_includes.sh; }
+
+# Each public header compiles alone, as strict C11 and as C++.
+stage_headers() {
+  local header status=0
+  for header in include/weft.h include/weft/*.h; do
+    header=${header#include/}
+    echo "#include \"$header\"" |
+      gcc -std=c11 -pedantic -Wall -Wextra -Werror -Iinclude -fsyntax-only -x c - || status=1
+    echo "#include \"$header\"" |
+      clang -std=c++11 -pedantic -Wall -Wextra -Werror -Iinclude -fsyntax-only -x c++ - || status=1
+  done
+  return $status
+}
+
+# Neither the names of package registries' hosts nor folders of the machine it was written on belong in the repository.
+stage_names() {
+  local hosts='(pypi|pythonhosted|npmjs|crates|deb|debian|maven|golang)[.](org|com|io|net)' folders='/(work|root|home)/'
+  ! git ls-files -co --exclude-standard -z | xargs -0 grep -nIE "$hosts|[\"'( =]$folders" -- |
+    grep -vE '^tools/check\.sh:'
+}
+
+# What the archive offers begins with weft_, and a file has at most one changing global, a struct that names its state.
+check_symbols() {
+  local lib=$1 status=0
+  nm -g --defined-only "$lib" | awk 'NF == 3 && $3 !~ /^weft_/ { print "exported: " $3; bad = 1 } END { exit bad }' ||
+    status=1
+  objdump -t "$lib" | awk '
+    / file format / { file = $1 }
+    $0 ~ / O \.(data|bss|tdata|tbss)[ \t]/ { seen[file]++; names[file] = names[file] " " $NF }
+    END { for (file in seen) if (seen[file] > 1) { print file names[file] ": more than one global"; bad = 1 }; exit bad }' ||
+    status=1
+  return $status
+}
+
+stage_gcc() { build_in gcc build test-programs && check_symbols build/check/gcc/libweft.a; }
+
+stage_clang() { build_in clang CC=clang build test-programs; }
+
+stage_lint() { make --no-print-directory -k lint; }
+
+# The platform layer compiles for Windows, and all that needs only libc for arm64.
+stage_windows() { build_in windows CC=x86_64-w64-mingw32-gcc DIRS=src/base objects; }
+
+stage_arm64() {
+  build_in arm64 CC=aarch64-linux-gnu-gcc DIRS="src/base src/tensor src/cpu src/device src/format" objects
+}
+
+# The whole suite; the model's tests run one variant of the CPU's code, as under a sanitizer each takes minutes.
+stage_address() { WEFT_TEST_QUICK=1 make --no-print-directory -s SAN=address run-suites; }
+
+# What has threads of its own.
+stage_thread() { make --no-print-directory -s SAN=thread SUITES=pool run-suites; }
+
+[ $# = 0 ] || stages=("$@")
+failed=()
+for stage in "${stages[@]}"; do
+  declare -F "stage_$stage" >/dev/null || {
+    echo "check.sh: no stage '$stage' (there are: ${stages[*]})" >&2
+    exit 2
+  }
+  echo "==== $stage"
+  SECONDS=0
+  "stage_$stage" || failed+=("$stage")
+  echo "---- $stage: $SECONDS s"
+done
+if [ "${#failed[@]}" -gt 0 ]; then
+  echo "check: failed: ${failed[*]}"
+  exit 1
+fi
+echo "check: all ${#stages[@]} stages passed"
