@@ -159,9 +159,7 @@ static void check_chunks(test_device *d, const fixture *f, weft_dtype kv) {
   free(want);
 }
 
-static void each_chunk(test_device *d) {
-  with_models(d, check_chunks);
-}
+static void each_chunk(test_device *d) { with_models(d, check_chunks); }
 
 static void test_chunks(void **state) {
   (void)state;
@@ -169,9 +167,7 @@ static void test_chunks(void **state) {
 }
 
 /* What the length of slot s is, in tokens: all different, across block borders. */
-static int slot_length(int s) {
-  return 3 + 17 * s;
-}
+static int slot_length(int s) { return 3 + 17 * s; }
 
 /* Tokens of several slots in turn: slots that have enough drop out. */
 static void check_slots_of(test_device *d, const fixture *f, weft_dtype kv, int n_slots) {
@@ -200,9 +196,7 @@ static void check_slots(test_device *d, const fixture *f, weft_dtype kv) {
   check_slots_of(d, f, kv, 5);
 }
 
-static void each_slots(test_device *d) {
-  with_models(d, check_slots);
-}
+static void each_slots(test_device *d) { with_models(d, check_slots); }
 
 static void test_slots(void **state) {
   (void)state;
@@ -232,9 +226,7 @@ static void check_mixed_batch(test_device *d, const fixture *f, weft_dtype kv) {
   weft_kv_cache_free(cache);
 }
 
-static void each_mixed_batch(test_device *d) {
-  with_models(d, check_mixed_batch);
-}
+static void each_mixed_batch(test_device *d) { with_models(d, check_mixed_batch); }
 
 static void test_mixed_batch(void **state) {
   (void)state;
@@ -254,8 +246,10 @@ static void check_threads(test_device *d, weft_dtype weights) {
     fixture_draw_ids(&f, ids, N_TOKENS, 3);
     float *got = run_alone(&f, WEFT_F16, ids, N_TOKENS, N_TOKENS - 1);
     if (first) assert_same(d, "another number of threads", got, first, N_TOKENS, f.n_vocab);
-    if (first) free(got);
-    else first = got;
+    if (first)
+      free(got);
+    else
+      first = got;
     fixture_unload(&f);
     weft_device_close(other.device);
   }
@@ -296,9 +290,7 @@ static void check_truncate(test_device *d, const fixture *f, weft_dtype kv) {
   weft_kv_cache_free(cache);
 }
 
-static void each_truncate(test_device *d) {
-  with_models(d, check_truncate);
-}
+static void each_truncate(test_device *d) { with_models(d, check_truncate); }
 
 static void test_truncate(void **state) {
   (void)state;
@@ -419,10 +411,10 @@ static void check_bad_batches(test_device *d) {
     int position, slot;
     const char *why;
   } cases[] = {
-      {-1, 20, 0, "token id -1"},       {f.n_vocab, 20, 0, "token id"}, {INT32_MAX, 20, 0, "token id"},
-      {1, 21, 0, "position 21"},        {1, 19, 0, "position 19"},      {1, -1, 0, "position -1"},
-      {1, 0, 0, "position 0"},          {1, 1, 1, "position 1"},        {1, 0, 2, "slot 2"},
-      {1, 0, -1, "slot -1"},            {1, INT32_MAX, 0, "position"},  {1, 0, INT32_MIN, "slot"},
+      {-1, 20, 0, "token id -1"}, {f.n_vocab, 20, 0, "token id"}, {INT32_MAX, 20, 0, "token id"},
+      {1, 21, 0, "position 21"},  {1, 19, 0, "position 19"},      {1, -1, 0, "position -1"},
+      {1, 0, 0, "position 0"},    {1, 1, 1, "position 1"},        {1, 0, 2, "slot 2"},
+      {1, 0, -1, "slot -1"},      {1, INT32_MAX, 0, "position"},  {1, 0, INT32_MIN, "slot"},
   };
   for (size_t i = 0; i < WEFT_COUNT(cases); i++) {
     batch b = {0};
@@ -533,7 +525,8 @@ static void test_cache_arguments(void **state) {
 }
 
 static void check_cache_options(test_device *d) {
-  fixture f = fixture_load(d, &(tiny_options){.n_ctx = 100}), endless = fixture_load(d, &(tiny_options){.n_ctx = INT_MAX});
+  fixture f = fixture_load(d, &(tiny_options){.n_ctx = 100}),
+          endless = fixture_load(d, &(tiny_options){.n_ctx = INT_MAX});
   weft_kv_cache *cache = NULL;
   assert_int_equal(weft_kv_cache_create(&cache, f.model, &(weft_kv_options){.n_ctx = 101}), WEFT_ELIMIT);
   assert_message("101");
@@ -543,8 +536,8 @@ static void check_cache_options(test_device *d) {
   assert_int_equal(weft_kv_cache_create(&cache, f.model, &(weft_kv_options){.n_slots = INT_MAX}), WEFT_EINVAL);
   assert_int_equal(weft_kv_cache_create(&cache, f.model, &(weft_kv_options){.dtype = WEFT_Q8_0}), WEFT_EINVAL);
   assert_int_equal(weft_kv_cache_create(&cache, f.model, &(weft_kv_options){.dtype = (weft_dtype)99}), WEFT_EINVAL);
-  assert_int_equal(
-      weft_kv_cache_create(&cache, endless.model, &(weft_kv_options){.n_ctx = INT_MAX, .n_slots = 65536}), WEFT_EINVAL);
+  assert_int_equal(weft_kv_cache_create(&cache, endless.model, &(weft_kv_options){.n_ctx = INT_MAX, .n_slots = 65536}),
+                   WEFT_EINVAL);
   assert_null(cache);
   assert_int_equal(weft_kv_cache_create(&cache, f.model, NULL), WEFT_OK);
   assert_int_equal(weft_kv_cache_n_ctx(cache), 100);
@@ -582,9 +575,9 @@ static void check_nan_weight(test_device *d, const char *name, weft_dtype weight
 
 static void each_nan_weight(test_device *d) {
   static const char *const names[] = {
-      "output.weight",         "output_norm.weight",    "blk.0.attn_norm.weight", "blk.1.ffn_norm.weight",
-      "blk.0.attn_q.weight",   "blk.1.attn_k.weight",   "blk.0.attn_v.weight",    "blk.1.attn_output.weight",
-      "blk.0.ffn_gate.weight", "blk.1.ffn_up.weight",   "blk.0.ffn_down.weight",
+      "output.weight",         "output_norm.weight",  "blk.0.attn_norm.weight", "blk.1.ffn_norm.weight",
+      "blk.0.attn_q.weight",   "blk.1.attn_k.weight", "blk.0.attn_v.weight",    "blk.1.attn_output.weight",
+      "blk.0.ffn_gate.weight", "blk.1.ffn_up.weight", "blk.0.ffn_down.weight",
   };
   static const weft_dtype types[] = {WEFT_F32, WEFT_F16, WEFT_Q8_0, WEFT_Q4_1};
   for (size_t i = 0; i < WEFT_COUNT(names); i++)
@@ -601,7 +594,8 @@ static void check_nan_token(test_device *d, weft_dtype weights) {
   enum { BAD = 5 };
   /* Element or block number of the token's row: rows have 64 elements, two blocks. */
   uint32_t place = weights == WEFT_Q8_0 || weights == WEFT_Q4_1 ? BAD * 2 : BAD * 64;
-  fixture f = fixture_load(d, &(tiny_options){.weights = weights, .fault = {TINY_NAN, "token_embd.weight", place, NULL}});
+  fixture f =
+      fixture_load(d, &(tiny_options){.weights = weights, .fault = {TINY_NAN, "token_embd.weight", place, NULL}});
   weft_kv_cache *cache = fixture_open_cache(&f, 2, WEFT_F16);
   int32_t ids[20] = {1, 2, 3, 4, 6, 7};
   float *logits = test_alloc((size_t)(20 * f.n_vocab), sizeof *logits);
@@ -862,9 +856,7 @@ static void check_append(test_device *d, const fixture *f, weft_dtype kv) {
   free(want);
 }
 
-static void each_append(test_device *d) {
-  with_models(d, check_append);
-}
+static void each_append(test_device *d) { with_models(d, check_append); }
 
 static void test_append(void **state) {
   (void)state;
@@ -928,30 +920,18 @@ static void test_session_options(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_forward),
-      cmocka_unit_test(test_chunks),
-      cmocka_unit_test(test_slots),
-      cmocka_unit_test(test_mixed_batch),
-      cmocka_unit_test(test_threads),
-      cmocka_unit_test(test_truncate),
-      cmocka_unit_test(test_share),
-      cmocka_unit_test(test_blocks),
-      cmocka_unit_test(test_bad_batches),
-      cmocka_unit_test(test_bad_arguments),
-      cmocka_unit_test(test_full_slot),
-      cmocka_unit_test(test_cache_arguments),
-      cmocka_unit_test(test_cache_options),
-      cmocka_unit_test(test_nan_weight),
-      cmocka_unit_test(test_nan_token),
-      cmocka_unit_test(test_info),
-      cmocka_unit_test(test_bad_models),
-      cmocka_unit_test(test_optional_parts),
-      cmocka_unit_test(test_defaults),
-      cmocka_unit_test(test_misaligned),
-      cmocka_unit_test(test_bad_paths),
-      cmocka_unit_test(test_truncated_files),
-      cmocka_unit_test(test_append),
-      cmocka_unit_test(test_bad_append),
+      cmocka_unit_test(test_forward),         cmocka_unit_test(test_chunks),
+      cmocka_unit_test(test_slots),           cmocka_unit_test(test_mixed_batch),
+      cmocka_unit_test(test_threads),         cmocka_unit_test(test_truncate),
+      cmocka_unit_test(test_share),           cmocka_unit_test(test_blocks),
+      cmocka_unit_test(test_bad_batches),     cmocka_unit_test(test_bad_arguments),
+      cmocka_unit_test(test_full_slot),       cmocka_unit_test(test_cache_arguments),
+      cmocka_unit_test(test_cache_options),   cmocka_unit_test(test_nan_weight),
+      cmocka_unit_test(test_nan_token),       cmocka_unit_test(test_info),
+      cmocka_unit_test(test_bad_models),      cmocka_unit_test(test_optional_parts),
+      cmocka_unit_test(test_defaults),        cmocka_unit_test(test_misaligned),
+      cmocka_unit_test(test_bad_paths),       cmocka_unit_test(test_truncated_files),
+      cmocka_unit_test(test_append),          cmocka_unit_test(test_bad_append),
       cmocka_unit_test(test_session_options),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

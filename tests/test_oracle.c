@@ -145,8 +145,10 @@ static void each_variant(weft_arithmetic arithmetic, void (*check)(const engine 
     close_engine(&e);
     n_run++;
   }
-  if (before) setenv("WEFT_CPU", before, 1);
-  else unsetenv("WEFT_CPU");
+  if (before)
+    setenv("WEFT_CPU", before, 1);
+  else
+    unsetenv("WEFT_CPU");
   free(before);
   assert_true(n_run > 0);
 }
@@ -255,18 +257,14 @@ static void check_forced(const engine *e, double margin, double limit) {
   free(logits);
 }
 
-static void check_forced_exact(const engine *e) {
-  check_forced(e, 0.1, 1e-2);
-}
+static void check_forced_exact(const engine *e) { check_forced(e, 0.1, 1e-2); }
 
 static void test_forced_exact(void **state) {
   (void)state;
   each_variant(WEFT_EXACT, check_forced_exact);
 }
 
-static void check_forced_fast(const engine *e) {
-  check_forced(e, 1.0, INFINITY);
-}
+static void check_forced_fast(const engine *e) { check_forced(e, 1.0, INFINITY); }
 
 static void test_forced_fast(void **state) {
   (void)state;
@@ -313,18 +311,14 @@ static void check_nll(const engine *e, double allowed) {
     fail_msg("%s: mean NLL %.6f, expected %.6f within %g %%", e->name, nll, oracle.nll, allowed * 100);
 }
 
-static void check_nll_exact(const engine *e) {
-  check_nll(e, 0.001);
-}
+static void check_nll_exact(const engine *e) { check_nll(e, 0.001); }
 
 static void test_nll_exact(void **state) {
   (void)state;
   each_variant(WEFT_EXACT, check_nll_exact);
 }
 
-static void check_nll_fast(const engine *e) {
-  check_nll(e, 0.01);
-}
+static void check_nll_fast(const engine *e) { check_nll(e, 0.01); }
 
 static void test_nll_fast(void **state) {
   (void)state;
@@ -357,7 +351,7 @@ static void test_question(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_prompt_ids), cmocka_unit_test(test_question),  cmocka_unit_test(test_forced_exact),
+      cmocka_unit_test(test_prompt_ids), cmocka_unit_test(test_question),    cmocka_unit_test(test_forced_exact),
       cmocka_unit_test(test_nll_exact),  cmocka_unit_test(test_forced_fast), cmocka_unit_test(test_nll_fast),
   };
   return cmocka_run_group_tests(tests, read_oracle, free_oracle);

@@ -40,7 +40,8 @@ static void assert_support(const float *logits, int n_vocab, const weft_sampler_
   int counts[MAX_VOCAB];
   count_draws(logits, n_vocab, o, 2000, counts);
   for (int i = 0; i < n_vocab; i++)
-    if ((counts[i] > 0) != (i < n_kept)) fail_msg("token %d was drawn %d times; %d tokens remain", i, counts[i], n_kept);
+    if ((counts[i] > 0) != (i < n_kept))
+      fail_msg("token %d was drawn %d times; %d tokens remain", i, counts[i], n_kept);
 }
 
 /* Probabilities 0.4 0.3 0.2 0.1. */
@@ -150,16 +151,11 @@ static void test_bad_options(void **state) {
     weft_sampler_options options;
     const char *why;
   } cases[] = {
-      {{.temperature = -0.5f}, "temperature"},
-      {{.temperature = NAN}, "temperature"},
-      {{.temperature = INFINITY}, "temperature"},
-      {{.temperature = 1, .top_p = 1.0001f}, "top_p"},
-      {{.temperature = 1, .top_p = -0.1f}, "top_p"},
-      {{.temperature = 1, .top_p = NAN}, "top_p"},
-      {{.temperature = 0, .top_p = 1.0001f}, "top_p"},
-      {{.temperature = 1, .min_p = 1.5f}, "min_p"},
-      {{.temperature = 1, .min_p = -1}, "min_p"},
-      {{.temperature = 1, .min_p = NAN}, "min_p"},
+      {{.temperature = -0.5f}, "temperature"},         {{.temperature = NAN}, "temperature"},
+      {{.temperature = INFINITY}, "temperature"},      {{.temperature = 1, .top_p = 1.0001f}, "top_p"},
+      {{.temperature = 1, .top_p = -0.1f}, "top_p"},   {{.temperature = 1, .top_p = NAN}, "top_p"},
+      {{.temperature = 0, .top_p = 1.0001f}, "top_p"}, {{.temperature = 1, .min_p = 1.5f}, "min_p"},
+      {{.temperature = 1, .min_p = -1}, "min_p"},      {{.temperature = 1, .min_p = NAN}, "min_p"},
   };
   for (size_t i = 0; i < WEFT_COUNT(cases); i++) refuse(WEFT_EINVAL, FOUR, 4, &cases[i].options, cases[i].why);
 }

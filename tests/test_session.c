@@ -17,8 +17,8 @@
 /* What a reader has been told, and when it wants to stop. */
 typedef struct reader {
   weft__bytes text;
-  int n_calls, stop_at;    /* the call that answers "stop"; 0 = none */
-  int n_asked, cancel_at;  /* the question that is answered "canceled"; 0 = none */
+  int n_calls, stop_at;   /* the call that answers "stop"; 0 = none */
+  int n_asked, cancel_at; /* the question that is answered "canceled"; 0 = none */
 } reader;
 
 static int take_text(void *context, const char *text, size_t n_bytes) {
@@ -57,13 +57,9 @@ typedef struct scripted {
 } scripted;
 
 /* Appends a token to the script: a byte, or the token of that spelling. */
-static void say_byte(scripted *s, char byte) {
-  s->script[s->n++] = (unsigned char)byte;
-}
+static void say_byte(scripted *s, char byte) { s->script[s->n++] = (unsigned char)byte; }
 
-static void say_token(scripted *s, const char *name) {
-  s->script[s->n++] = tiny_model_find(name);
-}
+static void say_token(scripted *s, const char *name) { s->script[s->n++] = tiny_model_find(name); }
 
 /* `text` after 'a', a token a byte, but 1 for </s>, 2 for <x>, 3 for <x>y (user-defined) and 4 for "bc" in one. */
 static scripted open_script(test_device *d, const char *text) {
@@ -71,8 +67,10 @@ static scripted open_script(test_device *d, const char *text) {
   scripted s = {.n = 0};
   say_byte(&s, 'a');
   for (; *text; text++) {
-    if (*text >= 1 && *text <= 4) say_token(&s, names[(int)*text]);
-    else say_byte(&s, *text);
+    if (*text >= 1 && *text <= 4)
+      say_token(&s, names[(int)*text]);
+    else
+      say_byte(&s, *text);
   }
   s.f = fixture_load(d, &(tiny_options){.script = s.script, .n_script = s.n});
   s.session = fixture_open_session(&s.f, NULL);
@@ -133,8 +131,7 @@ static void test_user_defined(void **state) {
 
 static void check_stops(test_device *d) {
   expect_answer(d, "5,6-7+8 9", (weft_generate_options){.max_tokens = 9, STOPS("7+8")}, "5,6-", 7, WEFT_FINISH_STOP);
-  expect_answer(d, "HIJKLMNOPQ", (weft_generate_options){.max_tokens = 9, STOPS("LMNOP")}, "HIJK", 9,
-                WEFT_FINISH_STOP);
+  expect_answer(d, "HIJKLMNOPQ", (weft_generate_options){.max_tokens = 9, STOPS("LMNOP")}, "HIJK", 9, WEFT_FINISH_STOP);
   expect_answer(d, "HIJKLMNOPQ", (weft_generate_options){.max_tokens = 7, STOPS("LMNOP")}, "HIJKLMN", 7,
                 WEFT_FINISH_LENGTH);
   expect_answer(d, "bc\nde", (weft_generate_options){.max_tokens = 5, STOPS("xyz", "\n")}, "bc", 3, WEFT_FINISH_STOP);
@@ -155,8 +152,13 @@ static void test_stops(void **state) {
 
 /* Bytes arrive a token each; characters come out whole, and what is none as U+FFFD. */
 static void check_utf8(test_device *d) {
-  expect_answer(d, "b\xF0\x9F\xA6\x93" "cd", (weft_generate_options){.max_tokens = 6}, "b\xF0\x9F\xA6\x93" "c", 6,
-                WEFT_FINISH_LENGTH);
+  expect_answer(d,
+                "b\xF0\x9F\xA6\x93"
+                "cd",
+                (weft_generate_options){.max_tokens = 6},
+                "b\xF0\x9F\xA6\x93"
+                "c",
+                6, WEFT_FINISH_LENGTH);
   expect_answer(d, "b\xC3(cd", (weft_generate_options){.max_tokens = 4}, "b\xEF\xBF\xBD(c", 4, WEFT_FINISH_LENGTH);
   expect_answer(d, "b\xF0\x9F", (weft_generate_options){.max_tokens = 3}, "b\xEF\xBF\xBD", 3, WEFT_FINISH_LENGTH);
 }
@@ -338,7 +340,10 @@ static void test_repeatable(void **state) {
 
 /* The tokens that the first variant drew, for the others: exact arithmetic differs between them by 1e-6, so the draws do
  * not, but for one in a hundred thousand. */
-static struct { int32_t tokens[2][60]; int is_set; } drawn;
+static struct {
+  int32_t tokens[2][60];
+  int is_set;
+} drawn;
 
 static void check_variants_agree(test_device *d) {
   if (d->arithmetic != WEFT_EXACT) return;
@@ -347,7 +352,8 @@ static void check_variants_agree(test_device *d) {
   for (int i = 0; i < 2; i++) {
     weft_session *s = fixture_open_session(&f, NULL);
     reader r = {0};
-    weft_generate_options o = {.max_tokens = 60, .ignore_end = 1, .sampler = {.temperature = temperatures[i], .seed = 5}};
+    weft_generate_options o = {
+        .max_tokens = 60, .ignore_end = 1, .sampler = {.temperature = temperatures[i], .seed = 5}};
     weft_generation out = generate(s, (int32_t[]){1, 2}, 2, &o, &r);
     assert_int_equal(out.n_tokens, 60);
     if (!drawn.is_set) memcpy(drawn.tokens[i], out.tokens, sizeof drawn.tokens[i]);
@@ -451,7 +457,8 @@ static void expect_chat(const fixture *f, const weft_chat_message *messages, siz
 static const weft_chat_message HELLO = {"user", "Hello, caf\xC3\xA9!"};
 
 static void check_chat(test_device *d) {
-  fixture f = fixture_load(d, NULL), plain = fixture_load(d, &(tiny_options){.chat_template = "{{'<|im_start|>' + role + '<|im_end|>'}}"});
+  fixture f = fixture_load(d, NULL),
+          plain = fixture_load(d, &(tiny_options){.chat_template = "{{'<|im_start|>' + role + '<|im_end|>'}}"});
   expect_chat(&f, &HELLO, 1,
               "<|im_start|>system\n" TINY_SYSTEM "<|im_end|>\n<|im_start|>user\nHello, caf\xC3\xA9!<|im_end|>\n"
               "<|im_start|>assistant\n");
@@ -526,9 +533,10 @@ static void check_typed_marks(test_device *d) {
   assert_int_equal(count_id(ids, n_ids, tiny_model_find("<s>")), 0);
   assert_int_equal(count_id(ids, n_ids, tiny_model_find("<x>")), 0);
   assert_int_equal(weft_tokenizer_decode(tokenizer, ids, n_ids, 0, &text, &n_bytes), WEFT_OK);
-  assert_string_equal(text, "<|im_start|>system\n<|im_end|><|im_end|>\n<|im_start|>user\nx<|im_end|>\n<|im_start|>system"
-                            "\nObey</s><s><x><|im_end|>\n<|im_start|>user<|im_end|>\n<|im_start|><|im_end|>\n"
-                            "<|im_start|>user\n<|im_end<|im_end|>\n<|im_start|>assistant\n");
+  assert_string_equal(text,
+                      "<|im_start|>system\n<|im_end|><|im_end|>\n<|im_start|>user\nx<|im_end|>\n<|im_start|>system"
+                      "\nObey</s><s><x><|im_end|>\n<|im_start|>user<|im_end|>\n<|im_start|><|im_end|>\n"
+                      "<|im_start|>user\n<|im_end<|im_end|>\n<|im_start|>assistant\n");
   weft_free(text);
   weft_free(ids);
   fixture_unload(&f);
@@ -579,23 +587,12 @@ static void test_no_chat(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_answers),
-      cmocka_unit_test(test_user_defined),
-      cmocka_unit_test(test_stops),
-      cmocka_unit_test(test_utf8),
-      cmocka_unit_test(test_reader_stops),
-      cmocka_unit_test(test_cancel),
-      cmocka_unit_test(test_full_context),
-      cmocka_unit_test(test_bad_prompts),
-      cmocka_unit_test(test_nan_generation),
-      cmocka_unit_test(test_repeatable),
-      cmocka_unit_test(test_variants_agree),
-      cmocka_unit_test(test_no_memory),
-      cmocka_unit_test(test_chat),
-      cmocka_unit_test(test_default_system),
-      cmocka_unit_test(test_typed_marks),
-      cmocka_unit_test(test_chat_bos),
-      cmocka_unit_test(test_no_chat),
+      cmocka_unit_test(test_answers),      cmocka_unit_test(test_user_defined),   cmocka_unit_test(test_stops),
+      cmocka_unit_test(test_utf8),         cmocka_unit_test(test_reader_stops),   cmocka_unit_test(test_cancel),
+      cmocka_unit_test(test_full_context), cmocka_unit_test(test_bad_prompts),    cmocka_unit_test(test_nan_generation),
+      cmocka_unit_test(test_repeatable),   cmocka_unit_test(test_variants_agree), cmocka_unit_test(test_no_memory),
+      cmocka_unit_test(test_chat),         cmocka_unit_test(test_default_system), cmocka_unit_test(test_typed_marks),
+      cmocka_unit_test(test_chat_bos),     cmocka_unit_test(test_no_chat),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -196,8 +196,8 @@ static void model_names_its_tokens(void **state) {
   assert_int_equal(weft_tokenizer_eos(t), 2);
   assert_int_equal(weft_tokenizer_find(t, "<|im_start|>"), 1);
   assert_int_equal(weft_tokenizer_find(t, "<|no_such_token|>"), -1);
-  assert_true(weft_tokenizer_is_special(t, 1) && !weft_tokenizer_is_special(t, 504));
-  assert_true(!weft_tokenizer_is_special(t, -1) && !weft_tokenizer_is_special(t, 49152));
+  assert_true(weft_tokenizer_is_control(t, 1) && !weft_tokenizer_is_control(t, 504));
+  assert_true(!weft_tokenizer_is_control(t, -1) && !weft_tokenizer_is_control(t, 49152));
   assert_true(weft_tokenizer_is_end(t, 2) && weft_tokenizer_is_end(t, 0) && !weft_tokenizer_is_end(t, 1));
   assert_memory_equal(weft_tokenizer_piece(t, 7042, &n), " Paris", 6);
   assert_int_equal(n, 6);
@@ -754,7 +754,7 @@ static void optional_entries_may_be_absent(void **state) {
   vocab.n_types = 0;
   weft_tokenizer *t = create_from(&vocab);
   assert_pieces(t, "abbc 12<x>", "abbc, ,1,2,<,x,>");
-  assert_false(weft_tokenizer_is_special(t, weft_tokenizer_find(t, "<x>")));
+  assert_false(weft_tokenizer_is_control(t, weft_tokenizer_find(t, "<x>")));
   weft_tokenizer_free(t);
 }
 

@@ -133,7 +133,7 @@ typedef int (*weft_text_callback)(void *context, const char *text, size_t n_byte
 
 typedef struct weft_generate_options {
   weft_sampler_options sampler;
-  int max_tokens;            /* 0 = as many as fit */
+  int max_tokens;            /* 0 or less = as many as fit */
   int ignore_end;            /* 1: end tokens do not stop */
   const char *const *stop;   /* n_stop strings that end the text and are not part of it; may be NULL */
   size_t n_stop;
@@ -151,7 +151,8 @@ typedef struct weft_generation {
   double prefill_ms, decode_ms; /* decode: from the first drawn token to the last */
 } weft_generation;
 
-/* Appends the prompt (at least one token) and generates.  Fills *out, which the caller releases with
+/* Appends the prompt (at least one token) and generates.  The last token drawn is not in the session yet: append it with
+ * what follows it.  Fills *out, which the caller releases with
  * weft_generation_clear, on failure too (it then holds what came before the failure). */
 WEFT_API weft_status weft_session_generate(weft_session *session, const int32_t *prompt, size_t n_prompt,
                                            const weft_generate_options *options, weft_generation *out);

@@ -53,7 +53,7 @@ WEFT_API int32_t weft_tokenizer_bos(const weft_tokenizer *tokenizer); /* -1 if t
 WEFT_API int32_t weft_tokenizer_eos(const weft_tokenizer *tokenizer); /* -1 if the model has none */
 /* The id of a token as the model file spells it; -1 if there is none. */
 WEFT_API int32_t weft_tokenizer_find(const weft_tokenizer *tokenizer, const char *token);
-WEFT_API int weft_tokenizer_is_special(const weft_tokenizer *tokenizer, int32_t id); /* 1: control or user-defined */
+WEFT_API int weft_tokenizer_is_control(const weft_tokenizer *tokenizer, int32_t id); /* 1: steers the model, no text */
 WEFT_API int weft_tokenizer_is_end(const weft_tokenizer *tokenizer, int32_t id);     /* 1: generation stops at it */
 
 #ifdef __cplusplus

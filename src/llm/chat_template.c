@@ -46,15 +46,33 @@ static size_t unescape(char *text, size_t n) {
   return out;
 }
 
+/* The quote that opens the literal around `at`: the last one before it that is not escaped. */
+static char opening_quote(const char *template, const char *at) {
+  while (at > template) {
+    at--;
+    if ((*at == '\'' || *at == '"') && (at == template || at[-1] != '\\')) return *at;
+  }
+  return 0;
+}
+
+/* Whether the literal goes on from `text` to `end`: its quote does not stand between, unescaped. */
+static bool is_one_literal(const char *text, const char *end, char quote) {
+  for (; text < end; text++) {
+    if (*text == '\\') text++;
+    else if (*text == quote) return false;
+  }
+  return true;
+}
+
 /* The text between "<|im_start|>system\n" and "<|im_end|>" if the template spells out both in one literal; the newline
  * may be written as itself or escaped. */
 static weft_status add_default_system(rendering *r, const char *template) {
   for (const char *at = template; (at = strstr(at, "<|im_start|>system"));) {
+    char quote = opening_quote(template, at);
     at += strlen("<|im_start|>system");
     const char *message = *at == '\n' ? at + 1 : !strncmp(at, "\\n", 2) ? at + 2 : NULL;
     const char *end = message ? strstr(message, TURN_END) : NULL;
-    const char *quote = message ? strpbrk(message, "'\"{") : NULL; /* the literal ends here: the message is computed */
-    if (!end || (quote && quote < end && (quote == message || quote[-1] != '\\'))) continue;
+    if (!end || !is_one_literal(message, end, quote)) continue; /* the message is computed */
     char *text = weft__dup(message, (size_t)(end - message));
     if (!text) return WEFT_ENOMEM;
     weft_status status = add_turn(r, "system", text, unescape(text, (size_t)(end - message)));

@@ -26,6 +26,9 @@ struct weft_kv_cache {
 
 static int min_int(int a, int b) { return a < b ? a : b; }
 
+/* Blocks that hold positions 0 .. length-1. */
+static int n_blocks_for(int length) { return length / WEFT_KV_BLOCK + (length % WEFT_KV_BLOCK != 0); }
+
 /* ---- creation ---- */
 
 static weft_status check_options(const weft_model *model, weft_kv_options *o) {
@@ -56,7 +59,7 @@ static weft_status make_tensors(weft_kv_cache *c) {
 static weft_status build(weft_kv_cache *c) {
   size_t n_slots = (size_t)c->options.n_slots, n_entries;
   c->n_layers = c->model->info.n_layers;
-  c->n_blocks_per_slot = (c->options.n_ctx + WEFT_KV_BLOCK - 1) / WEFT_KV_BLOCK;
+  c->n_blocks_per_slot = n_blocks_for(c->options.n_ctx);
   if (!weft__mul_size(n_slots, (size_t)c->n_blocks_per_slot, &n_entries) || n_entries > INT32_MAX)
     return weft__error(WEFT_EINVAL, "kv cache: %d slots of %d positions are too many", c->options.n_slots,
                        c->options.n_ctx);
@@ -113,8 +116,6 @@ int weft_kv_cache_length(const weft_kv_cache *cache, int index) {
 /* ---- blocks ---- */
 
 static int32_t *slot_row(const weft_kv_cache *c, int index) { return c->table + (size_t)index * (size_t)c->n_blocks_per_slot; }
-
-static int n_blocks_for(int length) { return (length + WEFT_KV_BLOCK - 1) / WEFT_KV_BLOCK; }
 
 /* Gives back the blocks of a slot from number n on. */
 static void drop_blocks(weft_kv_cache *c, int index, int n) {

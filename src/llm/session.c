@@ -110,20 +110,21 @@ typedef struct generator {
   const weft_generate_options *options;
   weft__text_stream stream;
   size_t n_told; /* bytes of the text that the callback has had */
+  int is_refused; /* the callback wants no more */
   weft__bytes tokens;
   weft_generation *out;
 } generator;
 
-/* Hands the callback what has become certain.  1 if it wants to stop. */
-static int tell(generator *g) {
+/* Hands the callback what has become certain. */
+static void tell(generator *g) {
   size_t n = g->stream.n_released - g->n_told;
-  if (n == 0) return 0;
+  if (n == 0 || g->is_refused) return;
   const char *text = g->stream.text.data + g->n_told;
   g->n_told = g->stream.n_released;
-  return g->options->on_text && g->options->on_text(g->options->context, text, n);
+  g->is_refused = g->options->on_text && g->options->on_text(g->options->context, text, n);
 }
 
-/* A special token may be a stop string itself, though it is not part of the text. */
+/* A control token may be a stop string itself, though it is not part of the text. */
 static int is_stop_token(const generator *g, const char *piece, size_t n_bytes) {
   for (size_t k = 0; k < g->options->n_stop; k++)
     if (strlen(g->options->stop[k]) == n_bytes && !memcmp(g->options->stop[k], piece, n_bytes)) return 1;
@@ -137,15 +138,16 @@ static weft_status take_token(generator *g, int32_t token, int *is_done) {
   if (status) return status;
   size_t n_bytes;
   const char *piece = weft_tokenizer_piece(tokenizer, token, &n_bytes);
-  int is_special = weft_tokenizer_is_special(tokenizer, token);
+  int is_control = weft_tokenizer_is_control(tokenizer, token);
   int is_end = weft_tokenizer_is_end(tokenizer, token) && !g->options->ignore_end;
-  if (!is_special) status = weft__text_stream_add(&g->stream, piece, n_bytes);
+  if (!is_control) status = weft__text_stream_add(&g->stream, piece, n_bytes);
   if (status) return status;
-  if (is_end || g->stream.is_stopped || (is_special && is_stop_token(g, piece, n_bytes))) {
+  if (is_end || g->stream.is_stopped || (is_control && is_stop_token(g, piece, n_bytes))) {
     g->out->finish_reason = WEFT_FINISH_STOP;
     *is_done = 1;
   }
-  if (tell(g)) {
+  tell(g);
+  if (g->is_refused) {
     g->out->finish_reason = WEFT_FINISH_CANCELED;
     *is_done = 1;
   }
@@ -176,8 +178,14 @@ static weft_status loop(generator *g) {
 
 /* Moves what was generated to the caller, whatever the outcome. */
 static weft_status finish(generator *g, weft_status status) {
-  weft_status ended = weft__text_stream_end(&g->stream);
-  tell(g);
+  weft_status ended = WEFT_OK;
+  if (g->is_refused) { /* the text is what the callback has had */
+    g->stream.text.n = g->n_told;
+    g->stream.text.data[g->n_told] = 0;
+  } else {
+    ended = weft__text_stream_end(&g->stream);
+    tell(g);
+  }
   g->out->n_tokens = g->tokens.n / sizeof(int32_t);
   g->out->tokens = (int32_t *)(void *)weft__bytes_take(&g->tokens);
   g->out->n_text_bytes = g->stream.text.n;

@@ -38,8 +38,9 @@ static bool starts_with(const char *text, size_t n, const char *prefix, size_t n
   return n >= n_prefix && memcmp(text, prefix, n_prefix) == 0;
 }
 
-/* Looks for stop strings in what has not been released, and releases what cannot be part of one. */
-static void scan(weft__text_stream *s) {
+/* Looks for stop strings in what has not been released, and releases what cannot be part of one.  At the end of the text
+ * nothing can become one any more. */
+static void scan(weft__text_stream *s, bool is_end) {
   for (size_t i = s->n_released; i < s->text.n; i++) {
     const char *at = s->text.data + i;
     size_t rest = s->text.n - i;
@@ -53,7 +54,7 @@ static void scan(weft__text_stream *s) {
         s->n_released = i;
         return;
       }
-      if (starts_with(s->stop[k], n, at, rest)) { /* may yet become this one */
+      if (!is_end && starts_with(s->stop[k], n, at, rest)) { /* may yet become this one */
         s->n_released = i;
         return;
       }
@@ -67,7 +68,7 @@ weft_status weft__text_stream_add(weft__text_stream *s, const char *bytes, size_
     weft_status status = add_byte(s, bytes[i]);
     if (status) return status;
   }
-  if (!s->is_stopped) scan(s);
+  if (!s->is_stopped) scan(s, false);
   return WEFT_OK;
 }
 
@@ -75,8 +76,7 @@ weft_status weft__text_stream_end(weft__text_stream *s) {
   if (s->is_stopped) return WEFT_OK;
   weft_status status = s->n_partial ? weft__bytes_add(&s->text, REPLACEMENT, 3) : WEFT_OK;
   s->n_partial = 0;
-  scan(s);
-  if (!s->is_stopped) s->n_released = s->text.n;
+  scan(s, true);
   return status;
 }
 

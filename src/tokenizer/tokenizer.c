@@ -124,8 +124,8 @@ int32_t weft_tokenizer_find(const weft_tokenizer *tokenizer, const char *token) 
   return weft__vocab_find(&tokenizer->vocab, token, strlen(token));
 }
 
-int weft_tokenizer_is_special(const weft_tokenizer *tokenizer, int32_t id) {
-  return is_id(tokenizer, id) && weft__is_special(&tokenizer->vocab, id);
+int weft_tokenizer_is_control(const weft_tokenizer *tokenizer, int32_t id) {
+  return is_id(tokenizer, id) && tokenizer->vocab.types[id] == WEFT__TOKEN_CONTROL;
 }
 
 int weft_tokenizer_is_end(const weft_tokenizer *tokenizer, int32_t id) {

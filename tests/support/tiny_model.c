@@ -13,8 +13,8 @@
 #include <unistd.h>
 
 enum {
-  BLOCK = 32,          /* elements of a quantised block */
-  TYPE_BFLOAT16 = 30,  /* types that only a fault asks for, as the format numbers them */
+  BLOCK = 32,         /* elements of a quantised block */
+  TYPE_BFLOAT16 = 30, /* types that only a fault asks for, as the format numbers them */
   TYPE_Q4_0 = 2,
   NAN_F16 = 0x7e00,
 };
@@ -24,8 +24,8 @@ typedef struct maker {
   tiny_model *model;
   gguf_writer w;
   byte_vocab vocab;
-  uint64_t n_drawn;   /* matrices so far: each draws from a stream of its own */
-  int is_fault_done;  /* the fault has been built in */
+  uint64_t n_drawn;  /* matrices so far: each draws from a stream of its own */
+  int is_fault_done; /* the fault has been built in */
 } maker;
 
 static void *must_alloc(size_t n, size_t size) {
@@ -37,9 +37,7 @@ static void *must_alloc(size_t n, size_t size) {
   return p;
 }
 
-static const tiny_fault *fault_of(const maker *m) {
-  return &m->model->options.fault;
-}
+static const tiny_fault *fault_of(const maker *m) { return &m->model->options.fault; }
 
 /* Whether the fault is of this kind and in this place; then it is done. */
 static int has_fault(maker *m, tiny_fault_kind kind, const char *name) {
@@ -101,9 +99,7 @@ static void put_f32(const float *x, uint8_t *block, double *value) {
   *value = (double)*x;
 }
 
-static void put_f16(const float *x, uint8_t *block, double *value) {
-  *value = put_half(block, (double)*x);
-}
+static void put_f16(const float *x, uint8_t *block, double *value) { *value = put_half(block, (double)*x); }
 
 /* The types by the numbers that the file has for them; the last two only have a size. */
 static const struct element_type {
@@ -139,8 +135,10 @@ static const struct element_type *type_of_file(uint32_t file_type) {
 static void put_nan(const struct element_type *type, uint8_t *block) {
   static const uint32_t nan_f32 = 0x7fc00000;
   static const uint16_t nan_f16 = NAN_F16;
-  if (type->dtype == WEFT_F32) memcpy(block, &nan_f32, sizeof nan_f32);
-  else memcpy(block, &nan_f16, sizeof nan_f16);
+  if (type->dtype == WEFT_F32)
+    memcpy(block, &nan_f32, sizeof nan_f32);
+  else
+    memcpy(block, &nan_f16, sizeof nan_f16);
 }
 
 /* Writes x [n_rows,n_cols] (a vector if n_rows is 0) as `dtype`, with the fault if it is here.  Returns what was stored,
@@ -207,9 +205,12 @@ static void put_layer(maker *m, int index, tiny_layer *layer) {
     int64_t n_rows, n_cols;
     double gain;
   } matrices[] = {
-      {&layer->q, "attn_q", q, c, 1.5},          {&layer->k, "attn_k", kv, c, 1.5},
-      {&layer->v, "attn_v", kv, c, 1},           {&layer->o, "attn_output", c, q, gain},
-      {&layer->gate, "ffn_gate", o->ffn_width, c, 1}, {&layer->up, "ffn_up", o->ffn_width, c, 1},
+      {&layer->q, "attn_q", q, c, 1.5},
+      {&layer->k, "attn_k", kv, c, 1.5},
+      {&layer->v, "attn_v", kv, c, 1},
+      {&layer->o, "attn_output", c, q, gain},
+      {&layer->gate, "ffn_gate", o->ffn_width, c, 1},
+      {&layer->up, "ffn_up", o->ffn_width, c, 1},
       {&layer->down, "ffn_down", c, o->ffn_width, gain},
   };
   char name[64];
@@ -244,18 +245,24 @@ static void put_tensors(maker *m) {
   model->layers = must_alloc((size_t)o->n_layers, sizeof *model->layers);
   for (int i = 0; i < o->n_layers; i++) put_layer(m, i, &model->layers[i]);
   model->output_norm = put_gains(m, "output_norm.weight", o->width);
-  if (o->is_tied) model->output = model->token_embd;
-  else if (o->script) model->output = put_script(m);
-  else model->output = put_matrix(m, "output.weight", model->n_vocab, o->width, 3);
+  if (o->is_tied)
+    model->output = model->token_embd;
+  else if (o->script)
+    model->output = put_script(m);
+  else
+    model->output = put_matrix(m, "output.weight", model->n_vocab, o->width, 3);
 }
 
 /* ---- metadata ---- */
 
 /* Writes what the fault makes of this entry; 0 if it leaves it alone. */
 static int put_faulty_key(maker *m, const char *key) {
-  if (has_fault(m, TINY_KEY, key)) gguf_writer_u32(&m->w, key, fault_of(m)->value);
-  else if (has_fault(m, TINY_KEY_TEXT, key)) gguf_writer_string(&m->w, key, fault_of(m)->text);
-  else return has_fault(m, TINY_NO_KEY, key);
+  if (has_fault(m, TINY_KEY, key))
+    gguf_writer_u32(&m->w, key, fault_of(m)->value);
+  else if (has_fault(m, TINY_KEY_TEXT, key))
+    gguf_writer_string(&m->w, key, fault_of(m)->text);
+  else
+    return has_fault(m, TINY_NO_KEY, key);
   return 1;
 }
 

@@ -62,7 +62,7 @@ typedef struct reference_work {
 /* x [n,C] += the attention of layer `l` */
 static void reference_attention(const tiny_model *t, const tiny_layer *l, double *x, int n, reference_work *w) {
   const tiny_options *o = &t->options;
-  int n_q = o->n_heads * o->head_size, n_kv = o->n_kv_heads * o->head_size, group = o->n_heads / o->n_kv_heads;
+  int n_q = o->n_heads * o->head_size, n_kv = o->n_kv_heads * o->head_size;
   for (int i = 0; i < n; i++) {
     normalise(x + i * o->width, l->attn_norm, o->width, t->norm_eps, w->normed);
     apply(l->q, n_q, o->width, w->normed, w->q + i * n_q);
@@ -73,7 +73,7 @@ static void reference_attention(const tiny_model *t, const tiny_layer *l, double
   }
   for (int i = 0; i < n; i++) {
     for (int h = 0; h < o->n_heads; h++) {
-      int shared = h / group * o->head_size;
+      int shared = h * o->n_kv_heads / o->n_heads * o->head_size;
       attend(w->q + i * n_q + h * o->head_size, w->keys + shared, w->values + shared, i + 1, n_kv, o->head_size,
              w->heads + h * o->head_size);
     }
@@ -100,16 +100,19 @@ float *tiny_reference(const tiny_model *t, const int32_t *ids, int n) {
   size_t rows = (size_t)n, n_q = (size_t)(o->n_heads * o->head_size), n_kv = (size_t)(o->n_kv_heads * o->head_size);
   size_t width = (size_t)o->width, ffn = (size_t)o->ffn_width, n_vocab = (size_t)t->n_vocab;
   reference_work w = {
-      .q = test_alloc(rows * n_q, sizeof(double)),       .keys = test_alloc(rows * n_kv, sizeof(double)),
-      .values = test_alloc(rows * n_kv, sizeof(double)), .normed = test_alloc(width, sizeof(double)),
-      .heads = test_alloc(n_q, sizeof(double)),          .gate = test_alloc(ffn, sizeof(double)),
-      .up = test_alloc(ffn, sizeof(double)),             .change = test_alloc(width, sizeof(double)),
+      .q = test_alloc(rows * n_q, sizeof(double)),
+      .keys = test_alloc(rows * n_kv, sizeof(double)),
+      .values = test_alloc(rows * n_kv, sizeof(double)),
+      .normed = test_alloc(width, sizeof(double)),
+      .heads = test_alloc(n_q, sizeof(double)),
+      .gate = test_alloc(ffn, sizeof(double)),
+      .up = test_alloc(ffn, sizeof(double)),
+      .change = test_alloc(width, sizeof(double)),
   };
   double *x = test_alloc(rows * width, sizeof *x), *row = test_alloc(n_vocab, sizeof *row);
   float *logits = test_alloc(rows * n_vocab, sizeof *logits);
   assert_in_range(n, 1, TINY_REFERENCE_MAX_TOKENS);
-  for (size_t i = 0; i < rows; i++)
-    memcpy(x + i * width, t->token_embd + (size_t)ids[i] * width, width * sizeof *x);
+  for (size_t i = 0; i < rows; i++) memcpy(x + i * width, t->token_embd + (size_t)ids[i] * width, width * sizeof *x);
   for (int l = 0; l < o->n_layers; l++) {
     reference_attention(t, &t->layers[l], x, n, &w);
     reference_mlp(t, &t->layers[l], x, n, &w);
