@@ -69,11 +69,10 @@ LIB_SRC := $(wildcard src/*/*.c src/*/*/*.c)
 # Without a binding there is no GPU code; otherwise only the bindings that are not asked for are left out.
 ALL_BINDINGS = $(GENERATIONS_all:%=src/gpu/abi/%.c)
 LIB_SRC := $(filter-out $(if $(GENERATIONS),$(filter-out $(GENERATIONS:%=src/gpu/abi/%.c),$(ALL_BINDINGS)),src/gpu/%),$(LIB_SRC))
-# src/gpu is not finished: the loader and the bindings are what is built of it.
-LIB_SRC := $(filter-out $(filter-out src/gpu/loader.c,$(wildcard src/gpu/*.c)),$(LIB_SRC))
 ifeq ($(filter x86_64-%,$(TARGET)),)
 LIB_SRC := $(filter-out $(X86_ONLY),$(LIB_SRC))
 endif
+WGSL := $(wildcard src/gpu/wgsl/*.wgsl)
 APP_SRC := $(wildcard app/cli/*.c)
 SUPPORT_SRC := $(wildcard tests/support/*.c)
 SUITE_NAMES := $(patsubst tests/test_%.c,%,$(wildcard tests/test_*.c))
@@ -120,12 +119,12 @@ $(1): FORCE
 	@printf '%s\n' '$$(subst ','\'',$(2))' | cmp -s - $$@ || printf '%s\n' '$$(subst ','\'',$(2))' >$$@
 endef
 $(eval $(call stamp,$(BUILD)/flags,$$(CC) $$(COMPILER) $$(COMMON) $$(CPPFLAGS) $$(CFLAGS) $$(KERNEL_FLAGS) $$(AVX512_FLAGS)))
-$(eval $(call stamp,$(BUILD)/sources,$$(LIB_SRC) $$(APP_SRC) $$(SUPPORT_SRC)))
+$(eval $(call stamp,$(BUILD)/sources,$$(LIB_SRC) $$(WGSL) $$(APP_SRC) $$(SUPPORT_SRC)))
 
 FLAGS_src/cpu/isa/avx2.c = $(AVX2_FLAGS)
 FLAGS_src/cpu/isa/avx512.c = $(AVX512_FLAGS)
 # All flags that the source $< is compiled with.
-flags = $(COMMON) $(if $(filter src/cpu/%,$<),$(KERNEL_FLAGS)) $(if $(filter tests/%,$<),-Itests -Ilib/weft) $(FLAGS_$<) $(CPPFLAGS)
+flags = $(COMMON) $(if $(filter src/cpu/%,$<),$(KERNEL_FLAGS)) $(if $(filter tests/%,$<),-Itests -isystem lib/weft) $(FLAGS_$<) $(CPPFLAGS)
 
 $(OBJ)/%.o: %.c $(BUILD)/flags
 	@mkdir -p $(@D)
@@ -133,6 +132,14 @@ $(OBJ)/%.o: %.c $(BUILD)/flags
 
 # Setup brings the headers of the WebGPU libraries, perhaps after a build that had to do without.
 $(GENERATIONS_all:%=$(OBJ)/tests/support/headers_%.o): $(wildcard lib/weft/*/include/*.h)
+
+# The shaders are part of the program.
+GENERATED = $(BUILD)/generated
+FLAGS_src/gpu/kernels.c = -I$(GENERATED)
+$(GENERATED)/gpu/wgsl_embedded.h: tools/embed_wgsl.sh $(WGSL) $(BUILD)/sources
+	@mkdir -p $(@D)
+	$(call say,WGSL)tools/embed_wgsl.sh $(WGSL) >$@
+$(OBJ)/src/gpu/kernels.o lint/src/gpu/kernels.c: $(GENERATED)/gpu/wgsl_embedded.h
 
 # The archive is made anew, or it would keep the object of a source that is gone.
 $(LIB): $(LIB_OBJ) $(BUILD)/sources
@@ -181,9 +188,9 @@ setup-dev: ## install what `make check` needs besides
 # through the environment, unexpanded: neither make nor the shell reads what it says.
 override PROMPT := $(value PROMPT)
 run: export WEFT_PROMPT = $(PROMPT)
-run: setup ## answer PROMPT="..." with the sample model, greedily
+run: setup ## answer PROMPT="..." with the sample model, greedily, the same on every processor
 	@$(MAKE) --no-print-directory build
-	@$(BUILD)/weft run $(MODEL) --temperature 0 --prompt="$$WEFT_PROMPT"
+	@$(BUILD)/weft run $(MODEL) --temperature 0 --exact --prompt="$$WEFT_PROMPT"
 
 bench: setup ## time prefill and decode with 1 and 2 threads (PEER=program runs another beside it)
 	@$(MAKE) --no-print-directory build

@@ -707,7 +707,13 @@ static void defaults_open_a_device(void **state) {
 
 static void there_is_no_gpu(void **state) {
   (void)state;
-  expect_no_device(WEFT_DEVICE_GPU, 0, WEFT_ENODEVICE, "device gpu: ");
+#ifdef WEFT_GPU
+  setenv("WEFT_WGPU_LIB", "/nonexistent/libwgpu_native.so", 1);
+  expect_no_device(WEFT_DEVICE_GPU, 0, WEFT_ENODEVICE, "WEFT_WGPU_LIB: /nonexistent/libwgpu_native.so: ");
+  unsetenv("WEFT_WGPU_LIB");
+#else
+  expect_no_device(WEFT_DEVICE_GPU, 0, WEFT_EUNSUPPORTED, "device gpu: this build has no GPU code");
+#endif
 }
 
 static void unknown_variants_are_refused(void **state) {

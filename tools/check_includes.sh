@@ -12,7 +12,8 @@ folders='
 base:
 tensor:    base
 cpu:       base tensor
-device:    base tensor cpu
+gpu:       base tensor
+device:    base tensor cpu gpu
 format:    base tensor
 tokenizer: base format
 llm:       base tensor format tokenizer
@@ -22,15 +23,16 @@ app:       base
 # Public header, in include/weft/: the folder that it is the face of.  device.h also holds the options that a backend is
 # opened with, so backends see it.
 public='
-base.h:      base
-dtype.def:   tensor
-tensor.h:    tensor
-ops.def:     tensor
-ops.h:       tensor
-device.h:    tensor
-format.h:    format
-tokenizer.h: tokenizer
-llm.h:       llm
+base.h:        base
+dtype.def:     tensor
+tensor.h:      tensor
+ops.def:       tensor
+ops.h:         tensor
+accelerator.h: tensor
+device.h:      tensor
+format.h:      format
+tokenizer.h:   tokenizer
+llm.h:         llm
 '
 
 # Headers that are not libc's, or that only one folder may depend on: the folders that may.
@@ -40,7 +42,7 @@ uthash.h:     format tokenizer
 xxhash.h:     format tokenizer
 jansson.h:    app
 immintrin.h:  cpu
-pthread.h:    base cpu
+pthread.h:    base tensor cpu
 windows.h:    base
 sys/mman.h:   base
 dlfcn.h:      base

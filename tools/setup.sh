@@ -12,7 +12,7 @@ cd "$(dirname "$0")/.."
 run_packages=(gcc libc6-dev make pkg-config libpcre2-dev libjansson-dev uthash-dev libxxhash-dev libcmocka-dev
   libvulkan1 mesa-vulkan-drivers)
 dev_packages=(clang clang-format clang-tidy libclang-rt-14-dev gcc-mingw-w64-x86-64 shellcheck)
-[ "$(uname -m)" = aarch64 ] || dev_packages+=(gcc-aarch64-linux-gnu)
+[ "$(uname -m)" = aarch64 ] || dev_packages+=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross)
 
 model=models/SmolLM2-135M-Instruct.Q4_1.gguf
 model_sha256=b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53

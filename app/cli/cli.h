@@ -29,7 +29,8 @@ typedef enum cli_kind {
   CLI_KIND_INT,    /* int in min..max */
   CLI_KIND_INT64,  /* int64_t in min..max */
   CLI_KIND_REAL,   /* float in min..max */
-  CLI_KIND_CHOICE, /* int: index of the word in the row's `value` "a|b|c"; the word N stands for any whole number */
+  CLI_KIND_CHOICE, /* int: index of the word in the row's `value` "a|b|N"; a last word N stands for any whole number,
+                      which is added to its index */
   CLI_KIND_LIST,   /* cli_list: every occurrence adds an entry */
 } cli_kind;
 
@@ -75,8 +76,8 @@ typedef struct cli_option {
 #define CLI_END                                                                                                        \
   { .name = NULL }
 
-/* The words of --device, in the order of its row. */
-enum { CLI_DEVICE_AUTO, CLI_DEVICE_CPU }; /* any later word asks for a GPU */
+/* The words of --device, in the order of its row; number N is CLI_DEVICE_NUMBER + N. */
+enum { CLI_DEVICE_AUTO, CLI_DEVICE_CPU, CLI_DEVICE_GPU, CLI_DEVICE_LOW, CLI_DEVICE_HIGH, CLI_DEVICE_NUMBER };
 
 /* What every command takes; the first member of each options structure. */
 typedef struct cli_common {

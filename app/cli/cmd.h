@@ -11,6 +11,9 @@ extern const cli_command cli_cmd_logits;
 extern const cli_command cli_cmd_score;
 extern const cli_command cli_cmd_info;
 extern const cli_command cli_cmd_bench_llm;
+extern const cli_command cli_cmd_devices;
+extern const cli_command cli_cmd_sweep;
+extern const cli_command cli_cmd_demo;
 extern const cli_command cli_cmd_version;
 extern const cli_command cli_cmd_help;
 

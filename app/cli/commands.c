@@ -12,13 +12,16 @@
 #include <string.h>
 
 const cli_command *const cli_commands[] = {
-    &cli_cmd_run,  &cli_cmd_tokenize,  &cli_cmd_detokenize, &cli_cmd_logits, &cli_cmd_score,
-    &cli_cmd_info, &cli_cmd_bench_llm, &cli_cmd_version,    &cli_cmd_help,   NULL,
+    &cli_cmd_run,   &cli_cmd_tokenize, &cli_cmd_detokenize, &cli_cmd_logits,
+    &cli_cmd_score, &cli_cmd_info,     &cli_cmd_bench_llm,  &cli_cmd_devices,
+    &cli_cmd_sweep, &cli_cmd_demo,     &cli_cmd_version,    &cli_cmd_help,
+    NULL,
 };
 
 const cli_option cli_common_options[] = {
     CLI_CHOICE(cli_common, device, "device", 0, "auto|cpu|gpu|low|high|N",
-               "where to compute; this build has the CPU only, so any GPU ends with status 3 (default auto)",
+               "where to compute; low and high lean to an integrated and a discrete GPU, N is one of weft devices "
+               "(default auto)",
                .needs = CLI_USES_DEVICE),
     CLI_INT(cli_common, n_threads, "threads", 't', "N", 1, WEFT_MAX_THREADS,
             "threads that compute; results do not depend on it (default WEFT_THREADS, else all processors)",

@@ -178,10 +178,17 @@ static weft_status open_device(weft_device **out, const cli_common *common) {
   return weft_device_open(out, &options);
 }
 
+/* A build without GPU code lacks the GPU that was asked for as much as a machine without one does. */
+static cli_exit fail_device(const cli_common *common) {
+  bool is_gpu_missing = common->device > CLI_DEVICE_CPU && weft_last_status() == WEFT_EUNSUPPORTED;
+  cli_exit code = cli_fail();
+  return is_gpu_missing ? CLI_NO_DEVICE : code;
+}
+
 /* The device comes first: asking for one that is not there is answered before a model is looked for. */
 cli_exit cli_model_open(cli_model *m, const char *name, const cli_common *common) {
   double start_ms = weft__now_ms();
-  if (open_device(&m->device, common)) return cli_fail();
+  if (open_device(&m->device, common)) return fail_device(common);
   cli_exit code = cli_model_path(name, &m->path);
   if (code) return code;
   if (weft_model_load(&m->model, m->device, m->path)) return cli_fail();

@@ -107,14 +107,14 @@ static bool parse_real(const char *text, double min, double max, float *value) {
   return true;
 }
 
-/* The index of `word` among "a|b|N", or -1. */
+/* The index of `word` among "a|b|N", or -1; a number counts on from the index of N, the last. */
 static int find_choice(const char *choices, const char *word) {
   int64_t number;
   size_t n_word = strlen(word);
   int index = 0;
   for (const char *c = choices;; c++, index++) {
     size_t n = strcspn(c, "|");
-    if (n == 1 && *c == 'N' && cli_parse_int(word, 0, INT_MAX, &number)) return index;
+    if (n == 1 && *c == 'N' && cli_parse_int(word, 0, INT_MAX - index, &number)) return index + (int)number;
     if (n == n_word && memcmp(c, word, n) == 0 && !(n == 1 && *c == 'N')) return index;
     c += n;
     if (!*c) return -1;

@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
@@ -17,6 +18,8 @@
 #include <unistd.h>
 
 extern char **environ;
+
+enum { WAIT_MS = 100 }; /* rare enough not to disturb what is measured */
 
 /* Whatever goes wrong, the reader wants to know which program it was and what it should have done. */
 static cli_exit peer_error(const cli_peer *peer, const char *why) {
@@ -65,13 +68,17 @@ static cli_exit start(const cli_peer *peer, int *output, pid_t *child) {
   return peer_error(peer, strerror(error));
 }
 
-/* Reads until the child closes its output; CLI_INTERRUPTED after an interrupt. */
+/* Reads until the child closes its output; CLI_INTERRUPTED after an interrupt.  One that comes just before the wait
+ * does not end it, so no wait is long. */
 static cli_exit read_output(int output, weft__bytes *text) {
   char chunk[4096];
+  struct pollfd end = {.fd = output, .events = POLLIN};
   if (weft__bytes_add(text, "", 0)) return cli_fail();
   for (;;) {
-    ssize_t n = read(output, chunk, sizeof chunk);
+    int n_ready = poll(&end, 1, WAIT_MS);
     if (cli_interrupt_seen()) return CLI_INTERRUPTED;
+    if (n_ready <= 0) continue;
+    ssize_t n = read(output, chunk, sizeof chunk);
     if (n == 0) return CLI_OK;
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return weft__errno_error(errno, "peer"), cli_fail();
@@ -101,10 +108,12 @@ static cli_exit read_rates(const cli_peer *peer, const char *text, double *prefi
   return CLI_OK;
 }
 
-/* Collects the child, so that none stays behind as a zombie; its status as waitpid gives it. */
+/* Collects the child, so that none stays behind as a zombie; its status as waitpid gives it.  It may have closed its
+ * output long before it ends, so an interrupt is looked for here too. */
 static int wait_for(pid_t child) {
   int status = 0;
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR)
+    if (cli_interrupt_seen()) kill(child, SIGKILL);
   return status;
 }
 

@@ -31,6 +31,8 @@ typedef struct weft_device_options {
   weft_device_kind kind;
   weft_power power; /* GPU: a hint */
   int adapter;      /* GPU: 1 + the adapter's index (weft devices), 0 = chosen by power and WEFT_ADAPTER */
+  int gemm_tile;    /* GPU: 0 = products run the kernel that suits their shape; for study: 1 = the naive kernel, 8, 16, 32 =
+                     * square tiles of that size in workgroup memory */
   weft_arithmetic arithmetic;
   int n_threads; /* CPU: threads that compute, the caller among them; 0 = WEFT_THREADS, else the processors allowed */
 } weft_device_options;
@@ -52,8 +54,47 @@ WEFT_API const char *weft_device_name(const weft_device *device);
 WEFT_API weft_status weft_device_flush(weft_device *device);
 WEFT_API weft_status weft_device_sync(weft_device *device);
 
+/* Device time by operator, if the device was opened with WEFT_GPU_TRACE=1 in the environment: fills in rows for the
+ * operators that have run, at most n, and returns how many there are (0 if nothing is measured). */
+typedef struct weft_profile_row {
+  const char *op; /* "matmul"; static */
+  int64_t n_runs; /* dispatches */
+  double total_ms;
+} weft_profile_row;
+WEFT_API size_t weft_device_profile(const weft_device *device, weft_profile_row *rows, size_t n);
+
+/* Operators that the device lacked and the CPU ran in its place (WEFT_STRICT=1 makes that an error). */
+WEFT_API int64_t weft_device_n_fallbacks(const weft_device *device);
+
 /* Largest number of bytes that tensors held on this device at one time, pooled buffers included. */
 WEFT_API size_t weft_device_peak_bytes(const weft_device *device);
+
+/* ---- what there is ---- */
+
+/* A GPU as the WebGPU library shows it.  Its index in the list is what weft_device_options.adapter counts. */
+typedef struct weft_adapter {
+  char name[128];     /* "AMD Radeon 780M" */
+  char kind[16];      /* "discrete", "integrated", "cpu" (a software driver), "unknown" */
+  char vendor[64];    /* "AMD"; may be empty, as may the driver */
+  char driver[128];   /* name and version */
+  char backend[16];   /* "Vulkan", "Metal", "D3D12" */
+  char features[128]; /* those that weft has a use for, with blanks between: "f16 subgroups" */
+  char library[1024]; /* path of the WebGPU library; its bare name if the system found it */
+  char library_version[16];
+  char generation[16];   /* of its API: "v29" */
+  uint64_t memory_bytes; /* of its own, or the part of the machine's that it takes; 0 if not known */
+  uint64_t max_buffer_bytes;
+  uint64_t max_binding_bytes;   /* of a buffer that a shader sees at once */
+  uint32_t max_bindings;        /* storage buffers of a shader */
+  uint32_t max_invocations;     /* of a workgroup */
+  uint32_t max_workgroup_bytes; /* memory that a workgroup shares */
+  uint32_t max_groups_per_axis; /* of a dispatch */
+} weft_adapter;
+
+/* Lists the adapters, in the same order every time, at least one: discrete GPUs, integrated ones, others, software drivers.
+ * ENODEVICE: there is no library or no adapter, and the message says where one was looked for.  EUNSUPPORTED: this build
+ * has no GPU code.  The rows are freed with weft_free. */
+WEFT_API weft_status weft_adapters_list(weft_adapter **rows, int *n);
 
 /* The CPU variants compiled in, in order of preference, NULL after the last; and the one that WEFT_CPU or the processor
  * selects (NULL with the error set if WEFT_CPU is wrong). */

@@ -12,6 +12,20 @@
 extern "C" {
 #endif
 
+typedef struct weft_scale_attrs {
+  float factor;
+} weft_scale_attrs;
+
+/* matmul multiplies f32 tensors of ranks 1 to 8 as NumPy does: the last two axes are matrices, the axes before them are
+ * broadcast.  A rank-1 a is one row, a rank-1 b one column, and the result lacks that axis; a vector has no transpose.
+ * Any view will do.
+ * Weights that stay the same are better multiplied by matmul_nt: it takes them packed and quantised, sums each output
+ * in the same order whatever the other rows are, and its right operand is always one matrix [M,K]. */
+typedef struct weft_matmul_attrs {
+  int transpose_a; /* 1: a is [...,K,M] */
+  int transpose_b; /* 1: b is [...,N,K] */
+} weft_matmul_attrs;
+
 typedef struct weft_concat_attrs {
   int axis;
 } weft_concat_attrs;

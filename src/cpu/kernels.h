@@ -37,10 +37,51 @@ typedef struct weft__x_tile {
 /* y[row * y_stride + i] for the tile's rows and the 16 rows i of one weight panel. */
 typedef void (*weft__panel_product)(const weft__x_tile *tile, const void *panel, float *y, int64_t y_stride);
 
+/* f32 matrix products C [m,n] = A [m,k] B [k,n], in blocks (Goto and van de Geijn 2008).  A is kept in panels of `rows`
+ * rows as [k][rows] (the last panel lower: a tile height), B in panels of `columns` columns as [k][columns]; both are
+ * padded with zeros.  A tile of C is the product of two panels. */
+typedef struct weft__gemm_blocks {
+  int rows, columns;  /* a tile of C */
+  int64_t k;          /* terms that a tile sums before it is added to C */
+  int64_t l2_columns; /* columns of B that meet all of A before the next ones do */
+  int64_t m, n;       /* rows of A, columns of B that are packed at a time */
+} weft__gemm_blocks;
+
+typedef struct weft__gemm_kernels {
+  weft__gemm_blocks blocks;
+  const int *tile_heights; /* ascending to blocks.rows, 0 after that */
+  /* Pack n of `width` columns (rows beyond n are zero): element (i, p) of a panel, 0 <= p < k, is x[i * ld + p] ... */
+  void (*pack_across)(int64_t k, int n, int width, const float *x, int64_t ld, float *panel);
+  /* ... or x[p * ld + i]. */
+  void (*pack_along)(int64_t k, int n, int width, const float *x, int64_t ld, float *panel);
+  /* c = or += the product of two panels; writes `height` rows, and whole vectors that hold n_columns. */
+  void (*tile)(int height, int n_columns, int64_t k, const float *a, const float *b, bool accumulate, float *c,
+               int64_t c_stride);
+  /* y[i] = sum over p < k of x[p] * a[i * ld + p], for i < m ... */
+  void (*matvec_rows)(int64_t m, int64_t k, const float *a, int64_t ld, const float *x, float *y);
+  /* ... or a[p * ld + i]; m is at most WEFT__GEMV_COLUMNS. */
+  void (*matvec_columns)(int64_t m, int64_t k, const float *a, int64_t ld, const float *x, float *y);
+} weft__gemm_kernels;
+
+enum {
+  WEFT__GEMM_MAX_ROWS = 16,
+  WEFT__GEMM_MAX_COLUMNS = 32,
+  WEFT__GEMV_COLUMNS = 1024,
+};
+
 typedef enum weft__binary {
   WEFT__ADD,
+  WEFT__SUB,
   WEFT__MUL,
+  WEFT__DIV,
 } weft__binary;
+
+typedef enum weft__unary {
+  WEFT__SILU,  /* a / (1 + exp(-a)) */
+  WEFT__RELU,  /* max(a, 0) */
+  WEFT__GELU,  /* a * P(X < a), X normal */
+  WEFT__SCALE, /* a * parameter */
+} weft__unary;
 
 /* Query rows that share one key/value head, and the cache of their slot. */
 typedef struct weft__attention_tile {
@@ -71,9 +112,11 @@ typedef struct weft__cpu_kernels {
   weft__panel_product product_f32[WEFT_DTYPE_COUNT]; /* by the weight's dtype; f32 activations */
   weft__panel_product product_q8[WEFT_DTYPE_COUNT];  /* quantised activations; NULL for f32, f16 */
 
+  weft__gemm_kernels gemm;
+
   void (*binary)(weft__binary op, int64_t n, const float *a, int64_t a_stride, const float *b, int64_t b_stride,
                  float *y); /* strides in elements */
-  void (*silu)(int64_t n, const float *a, float *y);
+  void (*unary)(weft__unary op, int64_t n, const float *a, float parameter, float *y);
   void (*silu_mul)(int64_t n, const float *a, const float *b, float *y);
   void (*softmax)(int64_t n, const float *a, float *y);
   void (*rms_norm)(int64_t n, const float *a, const float *gain, float eps, float *y);

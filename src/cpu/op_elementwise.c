@@ -1,4 +1,5 @@
-/* op_elementwise.c - add, mul (with broadcasting), silu, silu_mul, concat. */
+/* op_elementwise.c - operators that work element by element: add, sub, mul, div (with broadcasting), silu, relu, gelu,
+ * scale, silu_mul; and concat. */
 #include "cpu/cpu.h"
 
 #include <string.h> /* memcpy */
@@ -68,41 +69,102 @@ weft_status weft__cpu_add(weft__backend *backend, const weft__op_call *call) {
   return run_binary(backend, call, WEFT__ADD);
 }
 
+weft_status weft__cpu_sub(weft__backend *backend, const weft__op_call *call) {
+  return run_binary(backend, call, WEFT__SUB);
+}
+
 weft_status weft__cpu_mul(weft__backend *backend, const weft__op_call *call) {
   return run_binary(backend, call, WEFT__MUL);
 }
 
-/* ---- silu, silu_mul ---- */
+weft_status weft__cpu_div(weft__backend *backend, const weft__op_call *call) {
+  return run_binary(backend, call, WEFT__DIV);
+}
 
-typedef struct silu_loop {
+/* ---- unary operators ---- */
+
+typedef struct unary_loop {
   const weft__cpu_kernels *kernels;
-  const weft_tensor *a, *b; /* b NULL: silu alone */
+  weft__unary op;
+  float parameter;
+  const weft_tensor *a;
   float *y;
-} silu_loop;
+} unary_loop;
 
-static void silu_rows(void *context, int64_t first, int64_t end) {
-  const silu_loop *l = context;
-  int64_t n = weft__n_cols(l->a);
-  for (int64_t row = first; row < end; row++) {
-    const float *a = (const float *)weft__cpu_data(l->a) + row * weft__row_stride(l->a);
-    if (l->b)
-      l->kernels->silu_mul(n, a, (const float *)weft__cpu_data(l->b) + row * weft__row_stride(l->b), l->y + row * n);
-    else
-      l->kernels->silu(n, a, l->y + row * n);
+/* A row whose elements are not neighbours is gathered, a piece at a time. */
+static void unary_row(const unary_loop *l, const float *a, int64_t step, int64_t n, float *y) {
+  enum { PIECE = 256 };
+  if (step == 1) {
+    l->kernels->unary(l->op, n, a, l->parameter, y);
+    return;
+  }
+  float piece[PIECE];
+  for (int64_t first = 0; first < n; first += PIECE) {
+    int64_t n_piece = n - first < PIECE ? n - first : PIECE;
+    for (int64_t i = 0; i < n_piece; i++) piece[i] = a[(first + i) * step];
+    l->kernels->unary(l->op, n_piece, piece, l->parameter, y + first);
   }
 }
 
-static weft_status run_silu(weft__backend *backend, const weft__op_call *call, const weft_tensor *b) {
+static void unary_rows(void *context, int64_t first, int64_t end) {
+  const unary_loop *l = context;
+  const weft_tensor *a = l->a;
+  int64_t n = weft__n_cols(a), step = a->rank > 0 && n > 1 ? a->strides[a->rank - 1] : 1;
+  for (int64_t row = first; row < end; row++) {
+    const float *from = weft__cpu_data(a);
+    int64_t rest = row;
+    for (int i = a->rank - 2; i >= 0; i--) {
+      from += rest % a->shape[i] * a->strides[i];
+      rest /= a->shape[i];
+    }
+    unary_row(l, from, step, n, l->y + row * n);
+  }
+}
+
+static weft_status run_unary(weft__backend *backend, const weft__op_call *call, weft__unary op, float parameter) {
   weft__cpu *cpu = weft__cpu_of(backend);
-  silu_loop l = {cpu->kernels, call->in[0], b, weft__cpu_data(call->out)};
-  weft__cpu_rows(cpu, weft__n_rows(l.a), weft__n_cols(l.a), silu_rows, &l);
+  unary_loop l = {cpu->kernels, op, parameter, call->in[0], weft__cpu_data(call->out)};
+  weft__cpu_rows(cpu, weft__n_rows(l.a), weft__n_cols(l.a), unary_rows, &l);
   return WEFT_OK;
 }
 
-weft_status weft__cpu_silu(weft__backend *backend, const weft__op_call *call) { return run_silu(backend, call, NULL); }
+weft_status weft__cpu_silu(weft__backend *backend, const weft__op_call *call) {
+  return run_unary(backend, call, WEFT__SILU, 0);
+}
+
+weft_status weft__cpu_relu(weft__backend *backend, const weft__op_call *call) {
+  return run_unary(backend, call, WEFT__RELU, 0);
+}
+
+weft_status weft__cpu_gelu(weft__backend *backend, const weft__op_call *call) {
+  return run_unary(backend, call, WEFT__GELU, 0);
+}
+
+weft_status weft__cpu_scale(weft__backend *backend, const weft__op_call *call) {
+  return run_unary(backend, call, WEFT__SCALE, ((const weft_scale_attrs *)call->attrs)->factor);
+}
+
+/* ---- silu_mul ---- */
+
+typedef struct silu_mul_loop {
+  const weft__cpu_kernels *kernels;
+  const weft_tensor *a, *b;
+  float *y;
+} silu_mul_loop;
+
+static void silu_mul_rows(void *context, int64_t first, int64_t end) {
+  const silu_mul_loop *l = context;
+  int64_t n = weft__n_cols(l->a);
+  for (int64_t row = first; row < end; row++)
+    l->kernels->silu_mul(n, (const float *)weft__cpu_data(l->a) + row * weft__row_stride(l->a),
+                         (const float *)weft__cpu_data(l->b) + row * weft__row_stride(l->b), l->y + row * n);
+}
 
 weft_status weft__cpu_silu_mul(weft__backend *backend, const weft__op_call *call) {
-  return run_silu(backend, call, call->in[1]);
+  weft__cpu *cpu = weft__cpu_of(backend);
+  silu_mul_loop l = {cpu->kernels, call->in[0], call->in[1], weft__cpu_data(call->out)};
+  weft__cpu_rows(cpu, weft__n_rows(l.a), weft__n_cols(l.a), silu_mul_rows, &l);
+  return WEFT_OK;
 }
 
 /* ---- concat ---- */

@@ -51,6 +51,7 @@ weft_tensor *weft__op_run(weft_scope *scope, weft_op op, weft_tensor *const *in,
   weft__shape shape;
   if (check_operands(row, &call, backend) || row->shape_rule(&call, &shape)) return NULL;
   weft__op_function run = backend->class->ops[op];
+  if (run && backend->class->supports && !backend->class->supports(backend, &call)) run = NULL;
   if (row->lower && (!run || force_lowering)) return run_lowering(scope, row, &call);
   if (!run && !backend->fallback) {
     weft__error(WEFT_EUNSUPPORTED, "%s: not available on %s", row->name, backend->name);
@@ -59,6 +60,7 @@ weft_tensor *weft__op_run(weft_scope *scope, weft_op op, weft_tensor *const *in,
   call.out = row->is_in_place ? weft__tensor_alias(scope, in[0])
                               : weft_tensor_new(scope, shape.dtype, shape.rank, shape.dim);
   if (!call.out) return NULL;
+  backend->current_op = op;
   if (run ? run(backend, &call) : weft__op_fallback(backend, row, &call)) {
     weft_tensor_free(call.out);
     return NULL;

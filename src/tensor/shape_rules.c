@@ -47,15 +47,26 @@ static weft_status binary_rule(const weft__op_call *call, weft__shape *out) {
 }
 
 weft_status weft__shape_add(const weft__op_call *call, weft__shape *out) { return binary_rule(call, out); }
+weft_status weft__shape_sub(const weft__op_call *call, weft__shape *out) { return binary_rule(call, out); }
 weft_status weft__shape_mul(const weft__op_call *call, weft__shape *out) { return binary_rule(call, out); }
+weft_status weft__shape_div(const weft__op_call *call, weft__shape *out) { return binary_rule(call, out); }
 
-weft_status weft__shape_silu(const weft__op_call *call, weft__shape *out) {
-  if (!is_rows(call->in[0], WEFT_F32)) return mismatch(call, "wants f32 rows");
+static weft_status unary_rule(const weft__op_call *call, weft__shape *out) {
+  if (!is_plain(call->in[0], WEFT_F32)) return mismatch(call, "wants an f32 tensor");
   shape_of(call->in[0], out);
   return WEFT_OK;
 }
 
-weft_status weft__shape_softmax(const weft__op_call *call, weft__shape *out) { return weft__shape_silu(call, out); }
+weft_status weft__shape_silu(const weft__op_call *call, weft__shape *out) { return unary_rule(call, out); }
+weft_status weft__shape_relu(const weft__op_call *call, weft__shape *out) { return unary_rule(call, out); }
+weft_status weft__shape_gelu(const weft__op_call *call, weft__shape *out) { return unary_rule(call, out); }
+weft_status weft__shape_scale(const weft__op_call *call, weft__shape *out) { return unary_rule(call, out); }
+
+weft_status weft__shape_softmax(const weft__op_call *call, weft__shape *out) {
+  if (!is_rows(call->in[0], WEFT_F32)) return mismatch(call, "wants f32 rows");
+  shape_of(call->in[0], out);
+  return WEFT_OK;
+}
 
 weft_status weft__shape_silu_mul(const weft__op_call *call, weft__shape *out) {
   if (!is_rows(call->in[0], WEFT_F32) || !is_rows(call->in[1], WEFT_F32) ||
@@ -92,6 +103,33 @@ weft_status weft__shape_embed(const weft__op_call *call, weft__shape *out) {
       !is_index(call->in[1], 1))
     return mismatch(call, "wants a table [V,C] and i32 ids [N]");
   *out = (weft__shape){WEFT_F32, 2, {call->in[1]->shape[0], table->shape[1]}};
+  return WEFT_OK;
+}
+
+/* Extent of leading axis i, counted from the matrix outwards; 1 where the operand has no such axis. */
+static int64_t leading_extent(const weft_tensor *t, int i) { return i < t->rank - 2 ? t->shape[t->rank - 3 - i] : 1; }
+
+weft_status weft__shape_matmul(const weft__op_call *call, weft__shape *out) {
+  const weft_tensor *a = call->in[0], *b = call->in[1];
+  const weft_matmul_attrs *attrs = call->attrs;
+  const char *rule = "wants f32 a [...,M,K] and b [...,K,N] whose leading axes broadcast";
+  if (!is_plain(a, WEFT_F32) || !is_plain(b, WEFT_F32) || a->rank < 1 || b->rank < 1) return mismatch(call, rule);
+  /* Axes from the end: of a K then M, of b N then K; a transpose swaps them, a vector has K alone. */
+  int64_t a_k = a->shape[a->rank - (a->rank > 1 && attrs->transpose_a ? 2 : 1)];
+  int64_t b_k = b->shape[b->rank - (b->rank > 1 && !attrs->transpose_b ? 2 : 1)];
+  int n_leading = a->rank > b->rank ? a->rank - 2 : b->rank - 2;
+  if (n_leading < 0) n_leading = 0;
+  bool fits = a_k == b_k;
+  out->dtype = WEFT_F32;
+  out->rank = n_leading;
+  for (int i = 0; i < n_leading; i++) {
+    int64_t da = leading_extent(a, i), db = leading_extent(b, i);
+    fits = fits && (da == db || da == 1 || db == 1);
+    out->dim[n_leading - 1 - i] = da == 1 ? db : da;
+  }
+  if (!fits) return mismatch(call, rule);
+  if (a->rank > 1) out->dim[out->rank++] = a->shape[a->rank - (attrs->transpose_a ? 1 : 2)];
+  if (b->rank > 1) out->dim[out->rank++] = b->shape[b->rank - (attrs->transpose_b ? 2 : 1)];
   return WEFT_OK;
 }
 

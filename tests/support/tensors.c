@@ -2,11 +2,13 @@
 #include "support/tensors.h"
 
 #include "base/rng.h"
+#include "support/gpu_env.h"
 #include "cpu/half.h"
 
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
@@ -17,16 +19,55 @@ void *test_alloc(size_t n, size_t size) {
   return p;
 }
 
-static void with_device(const char *variant, weft_arithmetic arithmetic, int n_threads, void (*test)(test_device *)) {
-  test_device d = {.variant = variant, .arithmetic = arithmetic};
-  const weft_device_options options = {.kind = WEFT_DEVICE_CPU, .arithmetic = arithmetic, .n_threads = n_threads};
-  setenv("WEFT_CPU", variant, 1);
-  assert_int_equal(weft_device_open(&d.device, &options), WEFT_OK);
+/* Opens a device with poisoned buffers and a scope on it, and runs the test. */
+static void with_options(const char *variant, const weft_device_options *options, void (*test)(test_device *)) {
+  test_device d = {.variant = variant, .arithmetic = options->arithmetic};
+  if (weft_device_open(&d.device, options)) fail_msg("%s: %s", variant, weft_last_error());
   d.device->backend->poison = true;
   assert_int_equal(weft_scope_open(&d.scope, d.device, NULL), WEFT_OK);
   test(&d);
   weft_scope_close(d.scope);
   weft_device_close(d.device);
+}
+
+static void with_cpu(const char *variant, weft_arithmetic arithmetic, int n_threads, void (*test)(test_device *)) {
+  const weft_device_options options = {.kind = WEFT_DEVICE_CPU, .arithmetic = arithmetic, .n_threads = n_threads};
+  setenv("WEFT_CPU", variant, 1);
+  with_options(variant, &options, test);
+}
+
+static struct {
+  bool use_gpus;
+} state;
+
+void test_use_gpus(void) {
+#ifdef WEFT_GPU
+  gpu_env_prepare();
+  state.use_gpus = true;
+#endif
+}
+
+/* Every generation; the first also with its shaders' checks on, and with the lowest limits. */
+static void each_gpu(void (*test)(test_device *d)) {
+#ifdef WEFT_GPU
+  const weft_device_options options = {.kind = WEFT_DEVICE_GPU, .arithmetic = WEFT_EXACT};
+  for (int i = 0; gpu_env_generations[i]; i++) {
+    char variant[32];
+    snprintf(variant, sizeof variant, "gpu %s", gpu_env_generations[i]);
+    gpu_env_use(gpu_env_generations[i]);
+    with_options(variant, &options, test);
+    if (i > 0) continue;
+    setenv("WEFT_GPU_CHECKED", "1", 1);
+    with_options("gpu checked", &options, test);
+    unsetenv("WEFT_GPU_CHECKED");
+    setenv("WEFT_GPU_LIMITS", "min", 1);
+    with_options("gpu lowest limits", &options, test);
+    unsetenv("WEFT_GPU_LIMITS");
+  }
+  gpu_env_use(NULL);
+#else
+  (void)test;
+#endif
 }
 
 void test_each_device(int n_threads, void (*test)(test_device *d)) {
@@ -35,14 +76,15 @@ void test_each_device(int n_threads, void (*test)(test_device *d)) {
   int n_run = 0;
   for (int i = 0; weft_cpu_variant_name(i); i++) {
     if (!weft_cpu_variant_usable(i)) continue;
-    with_device(weft_cpu_variant_name(i), WEFT_FAST, n_threads, test);
-    with_device(weft_cpu_variant_name(i), WEFT_EXACT, n_threads, test);
+    with_cpu(weft_cpu_variant_name(i), WEFT_FAST, n_threads, test);
+    with_cpu(weft_cpu_variant_name(i), WEFT_EXACT, n_threads, test);
     n_run++;
   }
   if (before) setenv("WEFT_CPU", before, 1);
   else unsetenv("WEFT_CPU");
   free(before);
   assert_true(n_run > 0);
+  if (state.use_gpus) each_gpu(test);
 }
 
 void test_fill(float *data, size_t n, float scale, uint64_t seed) {
@@ -109,9 +151,11 @@ void test_compare(const char *what, const test_device *d, const weft_tensor *y, 
                   const double *tolerance, double absolute, double relative) {
   const char *arithmetic = d->arithmetic == WEFT_EXACT ? "exact" : "fast";
   if (!y) fail_msg("%s (%s, %s): %s", what, d->variant, arithmetic, weft_last_error());
+  /* The shading language allows a division 2.5 ulp, and need not fuse fma. */
+  double slack = strncmp(d->variant, "gpu", 3) ? 1 : 8;
   float *got = test_read(y);
   for (int64_t i = 0; i < weft_tensor_numel(y); i++) {
-    double allowed = tolerance ? tolerance[i] : absolute + relative * fabs(want[i]);
+    double allowed = (tolerance ? tolerance[i] : absolute + relative * fabs(want[i])) * slack;
     if (fabs((double)got[i] - want[i]) <= allowed) continue; /* a NaN fails here */
     fail_msg("%s (%s, %s): element %lld is %.9g, expected %.9g +- %.3g", what, d->variant, arithmetic, (long long)i,
              (double)got[i], want[i], allowed);

@@ -22,6 +22,10 @@ typedef struct test_device {
  * is fresh and closed afterwards. */
 void test_each_device(int n_threads, void (*test)(test_device *d));
 
+/* From now on test_each_device runs its test on every generation of the WebGPU library, too (first thing in main).  No
+ * effect in a build without GPU code. */
+void test_use_gpus(void);
+
 /* Seeded numbers: uniform in [-scale, scale). */
 void test_fill(float *data, size_t n, float scale, uint64_t seed);
 weft_tensor *test_random(test_device *d, int rank, const int64_t *shape, float scale, uint64_t seed);

@@ -6,11 +6,15 @@
 #include <math.h>
 #include <stdint.h>
 
+#include "cpu/vec/blocks.h"
+
 #define W 8
 #define VEC_NAME "avx2"
 /* 4 rows: 4 integer and 4 float accumulators leave 8 of the 16 registers for weights, scales and the byte products. */
 #define GEMM_TILES(X) X(1) X(2) X(4)
 #define GEMM_MAX_ROWS 4
+#define SGEMM_BLOCKS SGEMM_BLOCKS_AVX2
+#define SGEMM_HEIGHTS(X) X(1) X(2) X(4) X(6)
 #define ATTENTION_ROWS 4
 #define DOT_SS_BIAS 0
 
@@ -47,6 +51,7 @@ static inline vf vf_mul(vf a, vf b) { return _mm256_mul_ps(a, b); }
 static inline vf vf_div(vf a, vf b) { return _mm256_div_ps(a, b); }
 static inline vf vf_fma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); }
 static inline vf vf_max(vf a, vf b) { return _mm256_max_ps(a, b); }
+static inline vf vf_min(vf a, vf b) { return _mm256_min_ps(a, b); }
 static inline real vf_sum(vf x) {
   __m128 s = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
   s = _mm_add_ps(s, _mm_movehl_ps(s, s));
@@ -58,6 +63,26 @@ static inline real vf_hmax(vf x) {
   return _mm_cvtss_f32(_mm_max_ss(s, _mm_movehdup_ps(s)));
 }
 static inline real real_exp(real x) { return expf(x); }
+
+/* As in vec_avx512.h, with two halves instead of four quarters. */
+static inline void vf_transpose(vf x[W]) {
+  vf t[W];
+  for (int i = 0; i < W; i += 2) {
+    t[i] = _mm256_unpacklo_ps(x[i], x[i + 1]);
+    t[i + 1] = _mm256_unpackhi_ps(x[i], x[i + 1]);
+  }
+  for (int i = 0; i < W; i += 4)
+    for (int j = 0; j < 2; j++) {
+      __m256d a = _mm256_castps_pd(t[i + j]), b = _mm256_castps_pd(t[i + j + 2]);
+      x[i + 2 * j] = _mm256_castpd_ps(_mm256_unpacklo_pd(a, b));
+      x[i + 2 * j + 1] = _mm256_castpd_ps(_mm256_unpackhi_pd(a, b));
+    }
+  for (int i = 0; i < 4; i++) {
+    vf low = _mm256_permute2f128_ps(x[i], x[i + 4], 0x20);
+    x[i + 4] = _mm256_permute2f128_ps(x[i], x[i + 4], 0x31);
+    x[i] = low;
+  }
+}
 
 /* exp as in vec_avx512.h; 2^n is applied in two halves, so that results run out into 0 and infinity gradually. */
 static inline vf vf_exp(vf x) {
@@ -78,6 +103,8 @@ static inline vf vf_exp(vf x) {
   vf b = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(rest, bias), 23));
   return vf_mul(vf_mul(p, a), b);
 }
+
+#include "cpu/vec/normal_tail.h"
 
 static inline vi vi_set1(int32_t x) { return _mm256_set1_epi32(x); }
 static inline vi vi_load(const void *p) { return _mm256_loadu_si256(p); }

@@ -6,11 +6,15 @@
 #include <math.h>
 #include <stdint.h>
 
+#include "cpu/vec/blocks.h"
+
 #define W 16
 #define VEC_NAME "avx512"
 /* 12 rows: 12 integer and 12 float accumulators leave 8 of the 32 registers for weights and scales. */
 #define GEMM_TILES(X) X(1) X(2) X(4) X(8) X(12)
 #define GEMM_MAX_ROWS 12
+#define SGEMM_BLOCKS SGEMM_BLOCKS_AVX512
+#define SGEMM_HEIGHTS(X) X(1) X(2) X(4) X(8) X(12)
 #define ATTENTION_ROWS 6
 /* vpdpbusd multiplies unsigned by signed bytes, so signed weights are moved up by 128. */
 #define DOT_SS_BIAS 128
@@ -43,9 +47,34 @@ static inline vf vf_mul(vf a, vf b) { return _mm512_mul_ps(a, b); }
 static inline vf vf_div(vf a, vf b) { return _mm512_div_ps(a, b); }
 static inline vf vf_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
 static inline vf vf_max(vf a, vf b) { return _mm512_max_ps(a, b); }
+static inline vf vf_min(vf a, vf b) { return _mm512_min_ps(a, b); }
 static inline real vf_sum(vf x) { return _mm512_reduce_add_ps(x); }
 static inline real vf_hmax(vf x) { return _mm512_reduce_max_ps(x); }
 static inline real real_exp(real x) { return expf(x); }
+
+/* Pairs of rows are merged element by element, then pairs of pairs; the quarters that result are put in place. */
+static inline void vf_transpose(vf x[W]) {
+  vf t[W];
+  for (int i = 0; i < W; i += 2) {
+    t[i] = _mm512_unpacklo_ps(x[i], x[i + 1]);
+    t[i + 1] = _mm512_unpackhi_ps(x[i], x[i + 1]);
+  }
+  for (int i = 0; i < W; i += 4)
+    for (int j = 0; j < 2; j++) {
+      __m512d a = _mm512_castps_pd(t[i + j]), b = _mm512_castps_pd(t[i + j + 2]);
+      x[i + 2 * j] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, b));
+      x[i + 2 * j + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(a, b));
+    }
+  for (int i = 0; i < 4; i++)
+    for (int j = 0; j < W; j += 8) {
+      t[i + j] = _mm512_shuffle_f32x4(x[i + j], x[i + j + 4], 0x88);
+      t[i + j + 4] = _mm512_shuffle_f32x4(x[i + j], x[i + j + 4], 0xdd);
+    }
+  for (int i = 0; i < 8; i++) {
+    x[i] = _mm512_shuffle_f32x4(t[i], t[i + 8], 0x88);
+    x[i + 8] = _mm512_shuffle_f32x4(t[i], t[i + 8], 0xdd);
+  }
+}
 
 /* exp by 2^n * p(r), |r| <= ln2/2, p of degree 6: 1.5 ulp.  Below -104 it is 0, above 89 infinite; NaN stays NaN
  * (max and min return their second operand then). */
@@ -63,6 +92,8 @@ static inline vf vf_exp(vf x) {
   p = vf_fma(p, r, vf_set1(1.0f));
   return _mm512_scalef_ps(p, n);
 }
+
+#include "cpu/vec/normal_tail.h"
 
 static inline vi vi_set1(int32_t x) { return _mm512_set1_epi32(x); }
 static inline vi vi_load(const void *p) { return _mm512_loadu_si512(p); }

@@ -12,10 +12,14 @@
 #include <math.h>
 #include <string.h>
 
+#include "cpu/vec/blocks.h"
+
 #define W 1
 #define VEC_NAME "scalar"
 #define GEMM_TILES(X) X(1) X(4)
 #define GEMM_MAX_ROWS 4
+#define SGEMM_BLOCKS SGEMM_BLOCKS_SCALAR
+#define SGEMM_HEIGHTS(X) X(1) X(4)
 #define ATTENTION_ROWS 4
 #define DOT_SS_BIAS 0
 
@@ -40,11 +44,14 @@ static inline vf vf_sub(vf a, vf b) { return a - b; }
 static inline vf vf_mul(vf a, vf b) { return a * b; }
 static inline vf vf_div(vf a, vf b) { return a / b; }
 static inline vf vf_fma(vf a, vf b, vf c) { return a * b + c; }
-static inline vf vf_max(vf a, vf b) { return a > b ? a : b; }
+static inline vf vf_max(vf a, vf b) { return a > b ? a : b; } /* max and min: b if either is NaN */
+static inline vf vf_min(vf a, vf b) { return a < b ? a : b; }
+static inline void vf_transpose(vf x[W]) { (void)x; } /* of W x W numbers: lane j of x[i] and lane i of x[j] change places */
 static inline vf vf_exp(vf x) { return exp(x); }
 static inline real vf_sum(vf x) { return x; }
 static inline real vf_hmax(vf x) { return x; }
 static inline real real_exp(real x) { return exp(x); }
+static inline vf vf_normal_tail(vf u) { return erfc(u * 0.70710678118654752440) / 2; } /* P(X > u), X normal; u >= 0 */
 
 static inline vi vi_set1(int32_t x) { return x; }
 static inline vi vi_load(const void *p) {

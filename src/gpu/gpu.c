@@ -1,0 +1,162 @@
+/* gpu.c - the GPU backend: opening a device, and the table of operators.  A buffer is a weft__gpu_buffer. */
+#include "gpu/gpu.h"
+
+#include <stdio.h>  /* snprintf */
+#include <stdlib.h> /* getenv */
+#include <string.h>
+
+/* ---- weights ---- */
+
+/* Every weight is uploaded as stored. */
+static weft_status gpu_load_weight(weft__backend *backend, weft_dtype dtype, int64_t n_rows, int64_t n_cols,
+                                   const void *data, weft__weight_use use, weft__storage *storage) {
+  (void)use;
+  weft__dtype_bytes(dtype, n_rows * n_cols, &storage->n_bytes);
+  weft_status status = weft__gpu_alloc(backend, storage->n_bytes, &storage->buffer);
+  return status ? status : weft__gpu_write(backend, storage->buffer, 0, data, storage->n_bytes);
+}
+
+/* ---- closing ---- */
+
+static void gpu_destroy(weft__backend *backend) {
+  weft__gpu *gpu = weft__gpu_of(backend);
+  if (gpu->device) {
+    weft__gpu_wait(gpu);
+    weft__gpu_pipelines_free(gpu);
+    weft__gpu_memory_free(gpu);
+    weft__gpu_batch_close(gpu);
+    weft_free(gpu->trace);
+    gpu->abi->device_close(gpu->device);
+  }
+  weft__gpu_library_close(gpu->library);
+  weft_free(gpu);
+}
+
+static weft_status gpu_flush(weft__backend *backend) { return weft__gpu_submit(weft__gpu_of(backend)); }
+
+static weft_status gpu_sync(weft__backend *backend) { return weft__gpu_wait(weft__gpu_of(backend)); }
+
+/* Weights in quantised formats are the CPU's for now. */
+static bool gpu_supports(const weft__backend *backend, const weft__op_call *call) {
+  (void)backend;
+  return call->op != WEFT_OP_ID_matmul_nt || !weft__dtype_get(call->in[1]->dtype)->is_quantised;
+}
+
+static const weft__backend_class GPU_CLASS = {
+    .destroy = gpu_destroy,
+    .alloc = weft__gpu_alloc,
+    .free = weft__gpu_free,
+    .write = weft__gpu_write,
+    .read = weft__gpu_read,
+    .copy = weft__gpu_copy,
+    .flush = gpu_flush,
+    .sync = gpu_sync,
+    .load_weight = gpu_load_weight,
+    .supports = gpu_supports,
+    .ops =
+        {
+            [WEFT_OP_ID_add] = weft__gpu_add,
+            [WEFT_OP_ID_sub] = weft__gpu_sub,
+            [WEFT_OP_ID_mul] = weft__gpu_mul,
+            [WEFT_OP_ID_div] = weft__gpu_div,
+            [WEFT_OP_ID_scale] = weft__gpu_scale,
+            [WEFT_OP_ID_relu] = weft__gpu_relu,
+            [WEFT_OP_ID_gelu] = weft__gpu_gelu,
+            [WEFT_OP_ID_silu] = weft__gpu_silu,
+            [WEFT_OP_ID_softmax] = weft__gpu_softmax,
+            [WEFT_OP_ID_matmul] = weft__gpu_matmul,
+            [WEFT_OP_ID_matmul_nt] = weft__gpu_matmul_nt,
+        },
+};
+
+/* ---- choosing an adapter ---- */
+
+/* How well a kind suits the power hint; larger is better. */
+static int preference(weft__adapter_kind kind, weft_power power) {
+  static const int RANK[][4] = {
+      /*                    discrete integrated cpu unknown */
+      [WEFT_POWER_DEFAULT] = {3, 2, 0, 1},
+      [WEFT_POWER_LOW] = {2, 3, 0, 1},
+      [WEFT_POWER_HIGH] = {3, 2, 0, 1},
+  };
+  return RANK[power][kind];
+}
+
+/* The adapter that was asked for by index, else the best.  `auto` (want_cpu false) passes over software drivers. */
+static weft_status choose_adapter(const weft__gpu *gpu, const weft__gpu_options *o, int *chosen) {
+  int n = gpu->abi->n_adapters(gpu->instance), best = -1, best_rank = -1;
+  if (o->index >= n)
+    return weft__error(WEFT_ENODEVICE, "device %d: there are %d adapters (see weft devices)", o->index, n);
+  for (int i = 0; i < n && o->index < 0; i++) {
+    weft__adapter_info info;
+    weft_status status = gpu->abi->adapter_info(gpu->instance, i, &info);
+    if (status) return status;
+    int rank = preference(info.kind, o->power);
+    if (info.kind == WEFT__ADAPTER_CPU && !o->admit_software) continue;
+    if (rank > best_rank) best = i, best_rank = rank;
+  }
+  *chosen = o->index >= 0 ? o->index : best;
+  if (*chosen >= 0) return WEFT_OK;
+  return weft__error(WEFT_ENODEVICE, "device gpu: %s has no %sadapter (install a Vulkan driver, or use --device cpu)",
+                     gpu->library->path, n ? "hardware " : "");
+}
+
+/* ---- opening ---- */
+
+/* The features that weft uses and that the adapter has.  Cooperative matrices are never asked for: the library refuses
+ * the device then. */
+static uint32_t wanted_features(const weft__adapter_info *info) {
+  return info->features & (WEFT__GPU_SUBGROUPS | WEFT__GPU_TIMESTAMPS | WEFT__GPU_F16);
+}
+
+/* WEFT_GPU_LIMITS=min: what every WebGPU device has, so that the tests run once on the lowest common denominator. */
+static void force_lowest_limits(weft__gpu_limits *limits) {
+  const char *text = getenv("WEFT_GPU_LIMITS");
+  if (!text || strcmp(text, "min")) return;
+  limits->max_storage_buffers = 8;
+  limits->max_invocations = 256;
+  limits->max_workgroup_bytes = 16384;
+  if (limits->max_binding_bytes > (uint64_t)128 << 20) limits->max_binding_bytes = (uint64_t)128 << 20;
+}
+
+static weft_status open_device(weft__gpu *gpu, const weft__gpu_options *o) {
+  int index = 0;
+  weft_status status = choose_adapter(gpu, o, &index);
+  if (!status) status = gpu->abi->adapter_info(gpu->instance, index, &gpu->info);
+  if (status) return status;
+  gpu->features = wanted_features(&gpu->info);
+  status = gpu->abi->device_open(&gpu->device, gpu->instance, index, gpu->features);
+  if (status && gpu->features) { /* an advertised feature that the driver then refuses */
+    gpu->features = 0;
+    status = gpu->abi->device_open(&gpu->device, gpu->instance, index, 0);
+  }
+  force_lowest_limits(&gpu->info.limits);
+  if (!status) status = weft__gpu_memory_create(&gpu->memory);
+  if (!status) status = weft__gpu_pipelines_create(&gpu->pipelines);
+  if (!status) status = weft__gpu_batch_open(gpu);
+  if (!status) status = weft__gpu_trace_open(gpu);
+  return status;
+}
+
+weft_status weft__gpu_create(weft__backend **out, const weft__gpu_options *options) {
+  weft__gpu *gpu = weft__calloc(1, sizeof *gpu);
+  if (!gpu) return WEFT_ENOMEM;
+  gpu->base.class = &GPU_CLASS;
+  gpu->gemm_tile = options->gemm_tile;
+  const char *checked = getenv("WEFT_GPU_CHECKED");
+  gpu->is_checked = checked && *checked && strcmp(checked, "0");
+  weft_status status = weft__gpu_library_open(&gpu->library);
+  if (!status) {
+    gpu->abi = gpu->library->abi;
+    gpu->instance = gpu->library->instance;
+    status = open_device(gpu, options);
+  }
+  if (status) {
+    gpu_destroy(&gpu->base);
+    return status;
+  }
+  snprintf(gpu->base.name, sizeof gpu->base.name, "%s (%s, wgpu %s)", gpu->info.name, gpu->info.backend,
+           gpu->abi->generation);
+  *out = &gpu->base;
+  return WEFT_OK;
+}

@@ -1,0 +1,148 @@
+/* gpu.h - the GPU backend's own interface: its state, memory, the batch, kernels, operators. */
+#ifndef WEFT_GPU_H
+#define WEFT_GPU_H
+
+#include "gpu/abi/abi.h"
+#include "gpu/loader.h"
+#include "gpu/wgsl_text.h"
+#include "tensor/tensor.h"
+#include "weft/device.h"
+
+/* ---- parameter blocks ---- */
+
+#define U32(name) uint32_t name;
+#define F32(name) float name;
+#define U32X8(name) uint32_t name[8];
+#define WEFT_PARAMS(name, fields)                                                                                      \
+  typedef struct weft__gpu_##name##_params { fields } weft__gpu_##name##_params;
+#include "gpu/params.def"
+#undef WEFT_PARAMS
+#undef U32
+#undef F32
+#undef U32X8
+
+/* ---- kernels.c: from a kernel and its constants to a pipeline ---- */
+
+typedef enum weft__gpu_kernel {
+#define WEFT_KERNEL(name, params, n_buffers, written) WEFT__KERNEL_##name,
+#include "gpu/kernels.def"
+#undef WEFT_KERNEL
+  WEFT__KERNEL_COUNT
+} weft__gpu_kernel;
+
+typedef struct weft__pipelines weft__pipelines;
+
+/* ---- memory.c ---- */
+
+typedef struct weft__gpu_memory weft__gpu_memory;
+
+/* ---- the backend ---- */
+
+enum {
+  WEFT__MAX_BINDINGS = 4,
+  WEFT__SLOT_BYTES = 256,     /* of the parameter arena: a dispatch's block, aligned for a dynamic offset */
+  WEFT__ARENA_SLOTS = 1024,   /* dispatches between two submits */
+  WEFT__MAX_IN_FLIGHT = 16,   /* submits between two waits */
+};
+
+typedef struct weft__gpu {
+  weft__backend base; /* first: a weft__backend * is a weft__gpu * */
+  weft__gpu_library *library;
+  const weft__abi *abi; /* of the library, as is the instance */
+  weft__gpu_instance *instance;
+  weft__gpu_device *device;
+  weft__adapter_info info;
+  uint32_t features; /* found to work */
+  int gemm_tile;     /* 0: by shape; else the textbook kernel with this tile (weft/device.h) */
+  bool is_checked;   /* WEFT_GPU_CHECKED: shaders keep their bounds checks */
+  weft__gpu_memory *memory;
+  weft__pipelines *pipelines;
+  /* batch.c: what has been recorded since the last submit */
+  weft__gpu_buffer *arena; /* uniform */
+  char *arena_data;        /* its contents, written at submit */
+  int n_recorded;          /* dispatches */
+  bool has_copies;
+  int n_in_flight;  /* submits since the last wait */
+  struct weft__gpu_trace *trace; /* NULL unless WEFT_GPU_TRACE is set */
+} weft__gpu;
+
+static inline weft__gpu *weft__gpu_of(weft__backend *backend) { return (weft__gpu *)backend; }
+
+typedef struct weft__gpu_options {
+  int index;           /* of the adapter, -1 to choose by `power` */
+  weft_power power;
+  int gemm_tile;       /* of weft_device_options */
+  bool admit_software; /* a software driver may be chosen */
+} weft__gpu_options;
+
+weft_status weft__gpu_create(weft__backend **out, const weft__gpu_options *options);
+
+/* ---- memory.c: buffers that are handed out again, staging, transfers ---- */
+
+weft_status weft__gpu_memory_create(weft__gpu_memory **out);
+void weft__gpu_memory_free(weft__gpu *gpu);
+weft_status weft__gpu_alloc(weft__backend *backend, size_t n_bytes, void **buffer);
+void weft__gpu_free(weft__backend *backend, void *buffer, size_t n_bytes);
+weft_status weft__gpu_write(weft__backend *backend, void *buffer, size_t offset, const void *data, size_t n_bytes);
+weft_status weft__gpu_read(weft__backend *backend, const void *buffer, size_t offset, void *data, size_t n_bytes);
+weft_status weft__gpu_copy(weft__backend *backend, void *to, size_t to_offset, const void *from, size_t from_offset,
+                           size_t n_bytes);
+/* Destroys what was freed beyond what is kept; nothing recorded may use it. */
+void weft__gpu_memory_sweep(weft__gpu *gpu);
+
+/* ---- batch.c ---- */
+
+weft_status weft__gpu_batch_open(weft__gpu *gpu);
+void weft__gpu_batch_close(weft__gpu *gpu);
+/* Records one dispatch of `n_groups` workgroups, laid out over x and y (kernels take group.x + group.y * groups.x), or of
+ * exactly groups[3] with weft__gpu_dispatch3.  `params` is the kernel's block. */
+weft_status weft__gpu_dispatch(weft__gpu *gpu, weft__gpu_kernel kernel, const weft__wgsl_const *constants,
+                               const weft__gpu_range *ranges, const void *params, uint64_t n_groups);
+weft_status weft__gpu_dispatch3(weft__gpu *gpu, weft__gpu_kernel kernel, const weft__wgsl_const *constants,
+                                const weft__gpu_range *ranges, const void *params, const uint32_t groups[3]);
+/* Submits what is recorded; errors since the last call come out. */
+weft_status weft__gpu_submit(weft__gpu *gpu);
+/* Submits and waits for all work. */
+weft_status weft__gpu_wait(weft__gpu *gpu);
+
+/* ---- trace.c: no-ops unless WEFT_GPU_TRACE is set ---- */
+
+weft_status weft__gpu_trace_open(weft__gpu *gpu);
+weft_status weft__gpu_trace_dispatch(weft__gpu *gpu); /* before each dispatch */
+weft_status weft__gpu_trace_collect(weft__gpu *gpu, int n_recorded); /* after a submit of n dispatches */
+
+/* ---- kernels.c ---- */
+
+weft_status weft__gpu_pipelines_create(weft__pipelines **out);
+void weft__gpu_pipelines_free(weft__gpu *gpu);
+weft__gpu_pipeline *weft__gpu_pipeline_get(weft__gpu *gpu, weft__gpu_kernel kernel, const weft__wgsl_const *constants);
+int weft__gpu_kernel_buffers(weft__gpu_kernel kernel);
+uint32_t weft__gpu_kernel_params_bytes(weft__gpu_kernel kernel);
+
+/* ---- views of tensors for shaders ---- */
+
+/* The window of a tensor's storage that begins at element `first` (f32) and holds n elements: the range starts on a
+ * boundary that a binding may have, and *offset is the window's first element within it. */
+weft__gpu_range weft__gpu_window(const weft__gpu *gpu, const weft_tensor *t, int64_t first, int64_t n,
+                                 uint32_t *offset);
+/* Elements that fit a binding after the worst alignment: a multiple of 1024. */
+int64_t weft__gpu_window_elements(const weft__gpu *gpu);
+
+/* ---- op_*.c ---- */
+
+/* out = from in row-major order: a strided view made contiguous (op_elementwise.c). */
+weft_status weft__gpu_make_contiguous(weft__gpu *gpu, const weft_tensor *from, const weft_tensor *to);
+
+weft_status weft__gpu_add(weft__backend *backend, const weft__op_call *call);
+weft_status weft__gpu_sub(weft__backend *backend, const weft__op_call *call);
+weft_status weft__gpu_mul(weft__backend *backend, const weft__op_call *call);
+weft_status weft__gpu_div(weft__backend *backend, const weft__op_call *call);
+weft_status weft__gpu_scale(weft__backend *backend, const weft__op_call *call);
+weft_status weft__gpu_relu(weft__backend *backend, const weft__op_call *call);
+weft_status weft__gpu_gelu(weft__backend *backend, const weft__op_call *call);
+weft_status weft__gpu_silu(weft__backend *backend, const weft__op_call *call);
+weft_status weft__gpu_softmax(weft__backend *backend, const weft__op_call *call);
+weft_status weft__gpu_matmul(weft__backend *backend, const weft__op_call *call);
+weft_status weft__gpu_matmul_nt(weft__backend *backend, const weft__op_call *call);
+
+#endif

@@ -1,0 +1,312 @@
+/* memory.c - device memory: buffers that serve again, and transfers.
+ *
+ * Invariants: a freed buffer may be handed out at once, though recorded work still uses it: the queue runs in order.  It
+ * may be destroyed only when nothing recorded uses it, so what is not kept waits in `doomed` for the next submit.
+ * Transfers are in words of four bytes; every buffer's capacity is a multiple of 16. */
+#include "gpu/gpu.h"
+#include "base/pool.h"
+
+#include <string.h> /* memcpy */
+
+enum {
+  STAGING_BYTES = 32 << 20,
+  LEAST_STAGED_BYTES = 1 << 20, /* smaller writes go through the queue */
+  PIECE_BYTES = 1 << 20,
+  MAX_COPIERS = 8,
+  SPIN_MS = 2,
+};
+static const uint64_t MAX_KEPT_BYTES = (uint64_t)4 << 30;
+
+/* A free buffer in a list. */
+typedef struct free_buffer {
+  weft__gpu_buffer *buffer;
+  uint64_t capacity;
+  struct free_buffer *next;
+} free_buffer;
+
+struct weft__gpu_memory {
+  free_buffer *kept[WEFT__SIZE_CLASSES + 1]; /* by size class */
+  free_buffer *doomed;
+  uint64_t live_bytes, kept_bytes;
+  weft__pool *copiers;       /* threads that copy on the host */
+  weft__gpu_buffer *readback; /* what is read comes through here */
+  size_t readback_bytes;
+  weft__gpu_buffer *upload[2]; /* mapped or about to be; NULL before the first use */
+  int next_upload;
+};
+
+weft_status weft__gpu_memory_create(weft__gpu_memory **out) {
+  weft__gpu_memory *m = weft__calloc(1, sizeof *m);
+  if (!m) return WEFT_ENOMEM;
+  int n = weft__processors();
+  weft_status status = weft__pool_create(&m->copiers, n < MAX_COPIERS ? n : MAX_COPIERS);
+  if (status) weft_free(m);
+  else *out = m;
+  return status;
+}
+
+static void destroy_list(weft__gpu *gpu, free_buffer **list) {
+  while (*list) {
+    free_buffer *next = (*list)->next;
+    gpu->abi->buffer_destroy((*list)->buffer);
+    weft_free(*list);
+    *list = next;
+  }
+}
+
+void weft__gpu_memory_sweep(weft__gpu *gpu) { destroy_list(gpu, &gpu->memory->doomed); }
+
+/* Moves everything kept to the doomed. */
+static void doom_kept(weft__gpu_memory *m) {
+  for (int c = 0; c <= WEFT__SIZE_CLASSES; c++)
+    while (m->kept[c]) {
+      free_buffer *f = m->kept[c];
+      m->kept[c] = f->next;
+      f->next = m->doomed;
+      m->doomed = f;
+    }
+  m->kept_bytes = 0;
+}
+
+void weft__gpu_memory_free(weft__gpu *gpu) {
+  if (!gpu->memory) return;
+  doom_kept(gpu->memory);
+  weft__gpu_memory_sweep(gpu);
+  gpu->abi->buffer_destroy(gpu->memory->readback);
+  for (int i = 0; i < 2; i++) gpu->abi->buffer_destroy(gpu->memory->upload[i]);
+  weft__pool_free(gpu->memory->copiers);
+  weft_free(gpu->memory);
+}
+
+/* ---- buffers ---- */
+
+static weft_status create_buffer(weft__gpu *gpu, uint64_t capacity, weft__buffer_usage usage, weft__gpu_buffer **out) {
+  *out = gpu->abi->buffer_create(gpu->device, capacity, usage);
+  weft_status status = gpu->abi->take_error(gpu->device);
+  if (!status && *out) return WEFT_OK;
+  if (*out) gpu->abi->buffer_destroy(*out);
+  *out = NULL;
+  return weft__error(WEFT_ENOMEM, "%s: no %llu MiB of device memory (%llu MiB are in use; use smaller tensors or free some)",
+                     gpu->info.name, (unsigned long long)(capacity >> 20),
+                     (unsigned long long)(gpu->memory->live_bytes >> 20));
+}
+
+/* Fills a buffer with NaN. */
+static weft_status poison(weft__gpu *gpu, weft__gpu_buffer *buffer, uint64_t n_bytes) {
+  enum { CHUNK = 1 << 16 };
+  unsigned char *ones = weft__alloc(CHUNK, 1);
+  if (!ones) return WEFT_ENOMEM;
+  memset(ones, 0xff, CHUNK);
+  weft_status status = weft__gpu_submit(gpu);
+  for (uint64_t at = 0; at < n_bytes; at += CHUNK)
+    gpu->abi->buffer_write(gpu->device, buffer, at, ones, n_bytes - at < CHUNK ? (size_t)(n_bytes - at) : CHUNK);
+  weft_free(ones);
+  return status;
+}
+
+weft_status weft__gpu_alloc(weft__backend *backend, size_t n_bytes, void **buffer) {
+  weft__gpu *gpu = weft__gpu_of(backend);
+  weft__gpu_memory *m = gpu->memory;
+  size_t capacity;
+  int c = weft__size_class(n_bytes, &capacity);
+  if (capacity > gpu->info.limits.max_buffer_bytes)
+    return weft__error(WEFT_ENOMEM, "%s: a buffer of %zu MiB is beyond the device's limit of %llu MiB", gpu->info.name,
+                       capacity >> 20, (unsigned long long)(gpu->info.limits.max_buffer_bytes >> 20));
+  free_buffer *f = m->kept[c];
+  if (f && f->capacity == capacity) {
+    m->kept[c] = f->next;
+    m->kept_bytes -= capacity;
+    *buffer = f->buffer;
+    weft_free(f);
+  } else {
+    weft__gpu_buffer *created;
+    weft_status status = create_buffer(gpu, capacity, WEFT__BUFFER_STORAGE, &created);
+    if (status) { /* what is kept may be what is missing */
+      status = weft__gpu_wait(gpu);
+      doom_kept(m);
+      weft__gpu_memory_sweep(gpu);
+      if (!status) status = create_buffer(gpu, capacity, WEFT__BUFFER_STORAGE, &created);
+      if (status) return status;
+    }
+    *buffer = created;
+  }
+  m->live_bytes += capacity;
+  if (m->live_bytes + m->kept_bytes > backend->peak_bytes) backend->peak_bytes = m->live_bytes + m->kept_bytes;
+  return backend->poison ? poison(gpu, *buffer, capacity) : WEFT_OK;
+}
+
+void weft__gpu_free(weft__backend *backend, void *buffer, size_t n_bytes) {
+  weft__gpu *gpu = weft__gpu_of(backend);
+  weft__gpu_memory *m = gpu->memory;
+  size_t capacity;
+  int c = weft__size_class(n_bytes, &capacity);
+  m->live_bytes -= capacity;
+  free_buffer *f = weft__alloc(1, sizeof *f);
+  if (!f) { /* no memory for a list entry: wait until it can be destroyed */
+    weft__gpu_wait(gpu);
+    gpu->abi->buffer_destroy(buffer);
+    return;
+  }
+  if (m->kept_bytes + capacity > MAX_KEPT_BYTES) doom_kept(m); /* what has not served lately makes room */
+  *f = (free_buffer){buffer, capacity, m->kept[c]};
+  m->kept[c] = f;
+  m->kept_bytes += capacity;
+}
+
+/* ---- transfers ---- */
+
+/* A copy between host buffers, cut into pieces for the threads. */
+typedef struct host_copy {
+  char *to;
+  const char *from;
+  size_t n_bytes;
+} host_copy;
+
+static void copy_piece(void *context, int task, int worker) {
+  (void)worker;
+  const host_copy *c = context;
+  size_t at = (size_t)task * PIECE_BYTES;
+  memcpy(c->to + at, c->from + at, c->n_bytes - at < PIECE_BYTES ? c->n_bytes - at : PIECE_BYTES);
+}
+
+/* One thread copies 5 GB/s on a machine whose bus carries 46. */
+static void copy_on_host(weft__gpu_memory *m, void *to, const void *from, size_t n_bytes) {
+  host_copy c = {to, from, n_bytes};
+  weft__pool_run(m->copiers, (int)((n_bytes + PIECE_BYTES - 1) / PIECE_BYTES), copy_piece, &c);
+}
+
+/* Waits until a buffer whose mapping has begun is mapped. */
+static weft_status wait_mapped(weft__gpu *gpu, weft__gpu_buffer *buffer) {
+  const weft__abi *abi = gpu->abi;
+  /* Looking again and again answers a short wait in a third of the time that sleeping takes. */
+  for (double start = weft__now_ms(); abi->read_state(buffer) == 0;)
+    abi->poll(gpu->device, weft__now_ms() - start > SPIN_MS);
+  if (abi->read_state(buffer) > 0) return WEFT_OK;
+  weft_status status = abi->take_error(gpu->device);
+  return status ? status : weft__error(WEFT_EDEVICE, "%s: a transfer failed", gpu->info.name);
+}
+
+/* Reads whole words; at most STAGING_BYTES. */
+static weft_status read_words(weft__gpu *gpu, weft__gpu_buffer *buffer, uint64_t offset, void *data, size_t n_bytes) {
+  weft__gpu_memory *m = gpu->memory;
+  const weft__abi *abi = gpu->abi;
+  if (m->readback_bytes < n_bytes) {
+    size_t capacity;
+    weft__size_class(n_bytes, &capacity);
+    abi->buffer_destroy(m->readback);
+    m->readback = NULL;
+    m->readback_bytes = 0;
+    weft_status status = create_buffer(gpu, capacity, WEFT__BUFFER_READBACK, &m->readback);
+    if (status) return status;
+    m->readback_bytes = capacity;
+  }
+  abi->copy(gpu->device, m->readback, 0, buffer, offset, n_bytes);
+  gpu->has_copies = true;
+  weft_status status = weft__gpu_submit(gpu);
+  if (status) return status;
+  abi->read_begin(gpu->device, m->readback, n_bytes);
+  status = wait_mapped(gpu, m->readback);
+  if (!status) copy_on_host(m, data, abi->read_data(m->readback, n_bytes), n_bytes);
+  abi->read_end(m->readback);
+  gpu->n_in_flight = 0;
+  return status ? status : abi->take_error(gpu->device);
+}
+
+/* Writes at most STAGING_BYTES through one of two mapped buffers, which is mapped again once the device has read it. */
+static weft_status write_staged(weft__gpu *gpu, weft__gpu_buffer *buffer, uint64_t offset, const void *data,
+                                size_t n_bytes) {
+  weft__gpu_memory *m = gpu->memory;
+  const weft__abi *abi = gpu->abi;
+  weft__gpu_buffer **staging = &m->upload[m->next_upload];
+  m->next_upload ^= 1;
+  weft_status status = *staging ? wait_mapped(gpu, *staging)
+                                : create_buffer(gpu, STAGING_BYTES, WEFT__BUFFER_UPLOAD, staging);
+  if (status) return status;
+  copy_on_host(m, abi->buffer_mapped(*staging, n_bytes), data, n_bytes);
+  abi->buffer_unmap(*staging);
+  abi->copy(gpu->device, buffer, offset, *staging, 0, n_bytes);
+  gpu->has_copies = true;
+  status = weft__gpu_submit(gpu);
+  abi->read_begin(gpu->device, *staging, STAGING_BYTES);
+  return status;
+}
+
+weft_status weft__gpu_read(weft__backend *backend, const void *buffer, size_t offset, void *data, size_t n_bytes) {
+  weft__gpu *gpu = weft__gpu_of(backend);
+  weft__gpu_buffer *from = (weft__gpu_buffer *)(uintptr_t)buffer;
+  char *to = data;
+  weft_status status = WEFT_OK;
+  if (offset % 4 == 0 && n_bytes % 4 == 0) {
+    for (size_t at = 0; at < n_bytes && !status; at += STAGING_BYTES) {
+      size_t n = n_bytes - at < STAGING_BYTES ? n_bytes - at : STAGING_BYTES;
+      status = read_words(gpu, from, offset + at, to + at, n);
+    }
+    return status;
+  }
+  /* Elements of two bytes that share a word with others: read the words around them. */
+  size_t first = offset / 4 * 4, span = (offset + n_bytes + 3) / 4 * 4 - first;
+  char *words = weft__alloc(span, 1);
+  if (!words) return WEFT_ENOMEM;
+  status = weft__gpu_read(backend, buffer, first, words, span);
+  if (!status) memcpy(data, words + (offset - first), n_bytes);
+  weft_free(words);
+  return status;
+}
+
+weft_status weft__gpu_write(weft__backend *backend, void *buffer, size_t offset, const void *data, size_t n_bytes) {
+  weft__gpu *gpu = weft__gpu_of(backend);
+  if (offset % 4 || n_bytes % 4) {
+    size_t first = offset / 4 * 4, span = (offset + n_bytes + 3) / 4 * 4 - first;
+    char *words = weft__alloc(span, 1);
+    if (!words) return WEFT_ENOMEM;
+    weft_status status = weft__gpu_read(backend, buffer, first, words, span);
+    if (!status) memcpy(words + (offset - first), data, n_bytes);
+    if (!status) status = weft__gpu_write(backend, buffer, first, words, span);
+    weft_free(words);
+    return status;
+  }
+  /* A write by the queue comes before whatever is submitted next: recorded work that reads the buffer's former contents
+   * must go first. */
+  weft_status status = weft__gpu_submit(gpu);
+  for (size_t at = 0; at < n_bytes && !status; at += STAGING_BYTES) {
+    size_t n = n_bytes - at < STAGING_BYTES ? n_bytes - at : STAGING_BYTES;
+    if (n >= LEAST_STAGED_BYTES) {
+      status = write_staged(gpu, buffer, offset + at, (const char *)data + at, n);
+    } else {
+      gpu->abi->buffer_write(gpu->device, buffer, offset + at, (const char *)data + at, n);
+      status = gpu->abi->take_error(gpu->device);
+    }
+  }
+  return status;
+}
+
+weft_status weft__gpu_copy(weft__backend *backend, void *to, size_t to_offset, const void *from, size_t from_offset,
+                           size_t n_bytes) {
+  weft__gpu *gpu = weft__gpu_of(backend);
+  gpu->abi->copy(gpu->device, to, to_offset, (weft__gpu_buffer *)(uintptr_t)from, from_offset, n_bytes);
+  gpu->has_copies = true;
+  return WEFT_OK;
+}
+
+/* ---- windows ---- */
+
+int64_t weft__gpu_window_elements(const weft__gpu *gpu) {
+  /* Drivers have been seen to read wrongly near the end of bindings of 2 GiB; halves cost nothing. */
+  enum { MAX_WINDOW_BYTES = 1 << 30 };
+  uint64_t n_bytes = gpu->info.limits.max_binding_bytes < MAX_WINDOW_BYTES ? gpu->info.limits.max_binding_bytes
+                                                                           : MAX_WINDOW_BYTES;
+  uint64_t n = (n_bytes - gpu->info.limits.storage_alignment) / 4;
+  return (int64_t)(n / 1024 * 1024);
+}
+
+weft__gpu_range weft__gpu_window(const weft__gpu *gpu, const weft_tensor *t, int64_t first, int64_t n,
+                                 uint32_t *offset) {
+  uint64_t start = (uint64_t)(t->offset + first) * 4, aligned = start / gpu->info.limits.storage_alignment *
+                                                                 gpu->info.limits.storage_alignment;
+  size_t capacity;
+  weft__size_class(t->storage->n_bytes, &capacity);
+  uint64_t n_bytes = (start - aligned + (uint64_t)(n > 0 ? n : 1) * 4 + 15) / 16 * 16; /* no binding is empty */
+  if (aligned + n_bytes > capacity) n_bytes = capacity - aligned;
+  *offset = (uint32_t)((start - aligned) / 4);
+  return (weft__gpu_range){t->storage->buffer, aligned, n_bytes};
+}

@@ -1,0 +1,25 @@
+// common: functions that every shader may call; its text is part of each.
+
+// e^x within 2 ulp, where the built-in exp may lose 2|x| + 3: 2^n * p(r) with r = x - n ln 2 in two steps, |r| <= ln2/2.
+// Below -104 it is 0, above 89 infinite; NaN stays NaN.
+fn exp4(x: vec4<f32>) -> vec4<f32> {
+  let z = clamp(x, vec4<f32>(-104.0), vec4<f32>(89.0));
+  let n = round(z * 1.44269504);
+  let r = fma(n, vec4<f32>(-1.42860677e-6), fma(n, vec4<f32>(-0.693145752), z));
+  var p = vec4<f32>(0.0013888889);
+  p = fma(p, r, vec4<f32>(0.008333334));
+  p = fma(p, r, vec4<f32>(0.041666668));
+  p = fma(p, r, vec4<f32>(0.16666667));
+  p = fma(p, r, vec4<f32>(0.5));
+  p = fma(p, r, vec4<f32>(1.0));
+  p = fma(p, r, vec4<f32>(1.0));
+  // 2^n in two factors, as n alone may be beyond the exponents that there are.
+  let half = vec4<i32>(n) / 2;
+  let low = bitcast<vec4<f32>>((half + 127) << vec4<u32>(23u));
+  let high = bitcast<vec4<f32>>((vec4<i32>(n) - half + 127) << vec4<u32>(23u));
+  return select(x, p * low * high, x == x); // ordered: false for NaN
+}
+
+fn exp1(x: f32) -> f32 {
+  return exp4(vec4<f32>(x)).x;
+}

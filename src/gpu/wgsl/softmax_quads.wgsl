@@ -1,0 +1,70 @@
+// softmax_quads: softmax.wgsl for rows that fit the registers of a workgroup: each element is read once and written once.
+//
+// Shapes: a, y [n_rows,n], n at most 1024 * QUADS and like the strides and offsets a multiple of 4.
+// Invariant: all invocations reach every barrier; the grid's surplus rows are computed on row 0 and not written.
+
+const QUADS = 4u;
+const THREADS = 256u;
+
+@group(0) @binding(0) var<storage, read> a: array<vec4<f32>>;
+@group(0) @binding(1) var<storage, read_write> y: array<vec4<f32>>;
+
+var<workgroup> shared_values: array<f32, THREADS>;
+
+@compute @workgroup_size(THREADS)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
+        @builtin(local_invocation_index) t: u32) {
+  let row = group.x + group.y * groups.x;
+  let in_range = row < p.n_rows;
+  let n = p.n / 4u;
+  let start = (p.a_offset + select(0u, row, in_range) * p.a_stride) / 4u;
+  var x: array<vec4<f32>, QUADS>;
+  var most = vec4<f32>(-3.4028234e38);
+  // @unroll
+  for (var q = 0u; q < QUADS; q++) {
+    x[q] = vec4<f32>(-3.4028234e38);
+    if (t + q * THREADS < n) {
+      x[q] = a[start + t + q * THREADS];
+    }
+  }
+  // @unroll
+  for (var q = 0u; q < QUADS; q++) {
+    most = max(most, x[q]);
+  }
+  shared_values[t] = max(max(most.x, most.y), max(most.z, most.w));
+  workgroupBarrier();
+  for (var half = THREADS / 2u; half > 0u; half /= 2u) {
+    if (t < half) {
+      shared_values[t] = max(shared_values[t], shared_values[t + half]);
+    }
+    workgroupBarrier();
+  }
+  let largest = shared_values[0];
+  workgroupBarrier();
+  var sums = vec4<f32>(0.0);
+  // @unroll
+  for (var q = 0u; q < QUADS; q++) {
+    x[q] = exp4(x[q] - largest);
+    if (t + q * THREADS < n) {
+      sums += x[q];
+    }
+  }
+  shared_values[t] = sums.x + sums.y + sums.z + sums.w;
+  workgroupBarrier();
+  for (var half = THREADS / 2u; half > 0u; half /= 2u) {
+    if (t < half) {
+      shared_values[t] += shared_values[t + half];
+    }
+    workgroupBarrier();
+  }
+  if (in_range) {
+    let scale = 1.0 / shared_values[0];
+    let to = (p.y_offset + row * p.y_stride) / 4u + t;
+    // @unroll
+    for (var q = 0u; q < QUADS; q++) {
+      if (t + q * THREADS < n) {
+        y[to + q * THREADS] = x[q] * scale;
+      }
+    }
+  }
+}
