@@ -351,8 +351,8 @@ static void test_no_gpu(void **state) {
   (void)state;
   static const char *const devices[] = {"gpu", "low", "high", "0", "17"};
   for (size_t i = 0; i < WEFT_COUNT(devices); i++)
-    assert_error(WEFT(NULL, "run", "m", "hi", "--device", devices[i]), 3, "gpu");
-  assert_error(WEFT(NULL, "bench", "llm", "m", "--device=gpu"), 3, "gpu");
+    assert_error(WEFT(NULL, "run", "m", "hi", "--device", devices[i]), 3, "GPU");
+  assert_error(WEFT(NULL, "bench", "llm", "m", "--device=gpu"), 3, "GPU");
 }
 
 /* ---- finding the model ---- */

@@ -50,6 +50,8 @@ static void expect_values(const char *what, const test_device *d, const weft_ten
   float *got = test_read(y);
   for (int64_t i = 0; i < weft_tensor_numel(y); i++) {
     double x = (double)got[i];
+    /* A GPU may take subnormals for 0. */
+    if (!strncmp(d->variant, "gpu", 3) && fabs(want[i]) < 0x1p-126 && fabs(x) < 0x1p-126) continue;
     bool is_right = isnan(want[i])                                    ? isnan(x)
                     : isinf(want[i]) || want[i] == 0 || relative == 0 ? x == want[i] && !signbit(x) == !signbit(want[i])
                                                                       : fabs(x - want[i]) <= relative * fabs(want[i]);

@@ -149,9 +149,9 @@ static void print_head(const sweep *s) {
 }
 
 static const char *mark_text(bool is_resident, bool is_with_transfers) {
-  if (is_resident && is_with_transfers) return "  <- the device overtakes the CPU, transfers and all";
+  if (is_resident && is_with_transfers) return "  <- the device overtakes the CPU, with transfers too";
   if (is_resident) return "  <- the device overtakes the CPU";
-  return is_with_transfers ? "  <- and here with its transfers" : "";
+  return is_with_transfers ? "  <- with transfers it overtakes the CPU" : "";
 }
 
 static void print_row(const sweep *s, const row *r) {

@@ -169,27 +169,26 @@ cli_exit cli_model_path(const char *name, char **path) {
 
 /* ---- opening ---- */
 
-static weft_status open_device(weft_device **out, const cli_common *common) {
-  weft_device_options options = {0};
-  /* A build without a GPU has the CPU alone to choose automatically; asking for a GPU gets the library's answer. */
-  options.kind = common->device <= CLI_DEVICE_CPU ? WEFT_DEVICE_CPU : WEFT_DEVICE_GPU;
-  options.arithmetic = common->exact ? WEFT_EXACT : WEFT_FAST;
-  options.n_threads = common->n_threads;
-  return weft_device_open(out, &options);
-}
-
-/* A build without GPU code lacks the GPU that was asked for as much as a machine without one does. */
-static cli_exit fail_device(const cli_common *common) {
-  bool is_gpu_missing = common->device > CLI_DEVICE_CPU && weft_last_status() == WEFT_EUNSUPPORTED;
-  cli_exit code = cli_fail();
-  return is_gpu_missing ? CLI_NO_DEVICE : code;
+/* Language models run on the CPU: their operators have no GPU kernels yet, and one by one on the CPU's fallback they would
+ * crawl. */
+static cli_exit open_device(weft_device **out, const cli_common *common) {
+  if (common->device > CLI_DEVICE_CPU) {
+    cli_error("--device: language models do not run on a GPU yet (use --device cpu)");
+    return CLI_NO_DEVICE;
+  }
+  const weft_device_options options = {
+      .kind = WEFT_DEVICE_CPU,
+      .arithmetic = common->exact ? WEFT_EXACT : WEFT_FAST,
+      .n_threads = common->n_threads,
+  };
+  return weft_device_open(out, &options) ? cli_fail() : CLI_OK;
 }
 
 /* The device comes first: asking for one that is not there is answered before a model is looked for. */
 cli_exit cli_model_open(cli_model *m, const char *name, const cli_common *common) {
   double start_ms = weft__now_ms();
-  if (open_device(&m->device, common)) return fail_device(common);
-  cli_exit code = cli_model_path(name, &m->path);
+  cli_exit code = open_device(&m->device, common);
+  if (!code) code = cli_model_path(name, &m->path);
   if (code) return code;
   if (weft_model_load(&m->model, m->device, m->path)) return cli_fail();
   m->load_ms = weft__now_ms() - start_ms;

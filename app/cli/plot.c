@@ -46,6 +46,11 @@ static void add(text *t, const char *format, ...) {
 /* Control characters mean nothing in a title and are forbidden in XML. */
 static char printable(char c) { return (unsigned char)c < ' ' ? ' ' : c; }
 
+/* The mark's name stands on the side of its line where there is more room. */
+static bool is_mark_name_left(const cli_plot *p) {
+  return p->x[p->mark] * p->x[p->mark] > p->x[0] * p->x[p->n_points - 1];
+}
+
 /* ---- SVG ---- */
 
 /* The ends of an axis, in decades. */
@@ -150,7 +155,10 @@ static void add_mark(chart *c) {
   if (c->plot->mark < 0) return;
   double x = pixel_x(c, c->plot->x[c->plot->mark]);
   add_stroke(c, x, TOP, x, HEIGHT - BOTTOM, "stroke=\"#555\" stroke-dasharray=\"6 4\"");
-  add_label(c, x + 6, HEIGHT - BOTTOM - 8, "fill=\"#555\"", c->plot->mark_name);
+  if (is_mark_name_left(c->plot))
+    add_label(c, x - 6, HEIGHT - BOTTOM - 8, "fill=\"#555\" text-anchor=\"end\"", c->plot->mark_name);
+  else
+    add_label(c, x + 6, HEIGHT - BOTTOM - 8, "fill=\"#555\"", c->plot->mark_name);
 }
 
 /* The line, its points, and its row of the legend. */
@@ -212,7 +220,7 @@ static void add_point_names(text *t, const cli_plot *p) {
   add(t, "set arrow from first %.9g, graph 0 to first %.9g, graph 1 nohead dashtype 2\nset label ", p->x[p->mark],
       p->x[p->mark]);
   add_quoted(t, p->mark_name);
-  add(t, " at first %.9g, graph 0.03 offset 1,0\n", p->x[p->mark]);
+  add(t, " at first %.9g, graph 0.03 %s\n", p->x[p->mark], is_mark_name_left(p) ? "right offset -1,0" : "offset 1,0");
 }
 
 /* The values follow the plot command, a block a line. */

@@ -1,7 +1,8 @@
 /* weft/accelerator.h - handing large matrix products of the CPU path to something faster.
  *
- * Every f32 matrix product that the CPU backend would compute, from anywhere in the library, is offered to the accelerator
- * in use if it has at least the threshold's multiply-accumulates; everything else stays on the host.  If the accelerator
+ * Every product of `matmul` that the CPU backend would compute, from anywhere in the library, is offered to the accelerator
+ * in use if it has at least the threshold's multiply-accumulates; everything else stays on the host, products with packed
+ * weights (matmul_nt) among it.  If the accelerator
  * fails, the CPU computes the product: results never change, only time. */
 #ifndef WEFT_ACCELERATOR_H
 #define WEFT_ACCELERATOR_H

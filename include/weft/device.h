@@ -30,7 +30,7 @@ typedef enum weft_power {
 typedef struct weft_device_options {
   weft_device_kind kind;
   weft_power power; /* GPU: a hint */
-  int adapter;      /* GPU: 1 + the adapter's index (weft devices), 0 = chosen by power and WEFT_ADAPTER */
+  int adapter;      /* GPU: 1 + the adapter's index (weft devices), 0 = chosen by power; WEFT_ADAPTER overrides both */
   int gemm_tile;    /* GPU: 0 = products run the kernel that suits their shape; for study: 1 = the naive kernel, 8, 16, 32 =
                      * square tiles of that size in workgroup memory */
   weft_arithmetic arithmetic;

@@ -10,7 +10,6 @@
 
 #include <string.h> /* memset */
 
-double T_pack,T_all;
 enum {
   PANELS_PER_PACK = 4,    /* of a task: some 10 microseconds */
   PACK_TERMS = 32,        /* rows copied before the next panel's turn: short enough to leave the pages where they are */
@@ -138,14 +137,12 @@ static void run_block(run *r, int64_t m0, int64_t n0) {
     r->k = min_i64(blocks->k, g->k - r->k0);
     side_at(&r->a, g->a, m0, m, r->k0);
     side_at(&r->b, g->b, n0, n, r->k0);
-    double t0=weft__now_ms();
     run_tasks(r->pool, ceil_div(r->a.n_panels, PANELS_PER_PACK) + ceil_div(r->b.n_panels, PANELS_PER_PACK), pack_task,
               r);
-    T_pack+=weft__now_ms()-t0;
     int64_t panel_work = blocks->rows * r->k * min_i64(n, blocks->l2_columns);
     r->panels_per_task = ceil_div(LEAST_TASK, panel_work);
     r->n_row_tasks = ceil_div(r->a.n_panels, r->panels_per_task);
-    run_tasks(r->pool, r->n_row_tasks * ceil_div(n, blocks->l2_columns), tile_task, r);T_all+=weft__now_ms()-t0;
+    run_tasks(r->pool, r->n_row_tasks * ceil_div(n, blocks->l2_columns), tile_task, r);
   }
 }
 

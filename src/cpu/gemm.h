@@ -16,10 +16,7 @@ typedef struct weft__gemm {
   bool transpose_a, transpose_b;
 } weft__gemm;
 
-/* op_gemm.c: n products of one m, n, k.  All f32 products of `matmul` go through here, the accelerator's too. */
-weft_status weft__cpu_gemm(weft__cpu *cpu, int64_t n_products, const weft__gemm *products);
-
-/* gemm.c: the same, on this machine's processors. */
+/* gemm.c: n products of one m, n, k, on this machine's processors. */
 weft_status weft__gemm_run(weft__cpu *cpu, int64_t n_products, const weft__gemm *products);
 
 #endif

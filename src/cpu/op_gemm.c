@@ -99,6 +99,7 @@ typedef struct product {
   int n_leading;
   const int64_t *leading; /* the result's leading extents */
   int64_t n_matrices;
+  bool is_offered; /* to the accelerator: the whole batch is large enough */
 } product;
 
 /* Makes one matrix of a's matrices if b is one matrix and the rows of each follow those of the one before. */
@@ -126,6 +127,24 @@ static int64_t matrix_offset(const product *p, const matrices *x, int64_t index)
   return offset;
 }
 
+/* What the accelerator does not take, or fails at, is computed here. */
+static weft_status run_offered(weft__cpu *cpu, int64_t n_products, const weft__gemm *products) {
+  for (int64_t i = 0; i < n_products; i++) {
+    const weft__gemm *g = &products[i];
+    if (weft__accelerator_matmul(g->m, g->n, g->k, g->a, g->lda, g->transpose_a, g->b, g->ldb, g->transpose_b, g->c,
+                                 g->ldc))
+      continue;
+    weft_status status = weft__gemm_run(cpu, 1, g);
+    if (status) return status;
+  }
+  return WEFT_OK;
+}
+
+static bool is_offered(const product *p) {
+  double n = (double)p->n_matrices * (double)p->a.rows * (double)p->a.cols * (double)p->b.cols;
+  return weft__accelerator_wants(n < 0x1p62 ? (int64_t)n : INT64_MAX);
+}
+
 static weft_status run_batch(weft__cpu *cpu, const product *p, float *c) {
   enum { CHUNK = 64 };
   const matrices *a = &p->a, *b = &p->b;
@@ -146,7 +165,7 @@ static weft_status run_batch(weft__cpu *cpu, const product *p, float *c) {
           .c = c + (first + i) * a->rows * b->cols,
           .ldc = b->cols,
       };
-    weft_status status = weft__cpu_gemm(cpu, n, chunk);
+    weft_status status = p->is_offered ? run_offered(cpu, n, chunk) : weft__gemm_run(cpu, n, chunk);
     if (status) return status;
   }
   return WEFT_OK;
@@ -162,32 +181,11 @@ weft_status weft__cpu_matmul(weft__backend *backend, const weft__op_call *call) 
   weft_status status = operand_open(cpu, a, false, attrs->transpose_a, p.n_leading, &p.a);
   if (!status) status = operand_open(cpu, b, true, attrs->transpose_b, p.n_leading, &p.b);
   if (!status) {
+    p.is_offered = is_offered(&p);
     fold_batch(&p);
     status = run_batch(cpu, &p, weft__cpu_data(out));
   }
   weft__buffers_put(cpu->buffers, p.a.copy, p.a.copy_bytes);
   weft__buffers_put(cpu->buffers, p.b.copy, p.b.copy_bytes);
   return status;
-}
-
-/* ---- where all f32 products pass ---- */
-
-static int64_t count_macs(int64_t n_products, const weft__gemm *g) {
-  double n = (double)n_products * (double)g->m * (double)g->n * (double)g->k;
-  return n < 0x1p62 ? (int64_t)n : INT64_MAX;
-}
-
-/* What the accelerator does not take, or fails at, is computed here. */
-weft_status weft__cpu_gemm(weft__cpu *cpu, int64_t n_products, const weft__gemm *products) {
-  if (n_products == 0 || !weft__accelerator_wants(count_macs(n_products, products)))
-    return weft__gemm_run(cpu, n_products, products);
-  for (int64_t i = 0; i < n_products; i++) {
-    const weft__gemm *g = &products[i];
-    if (weft__accelerator_matmul(g->m, g->n, g->k, g->a, g->lda, g->transpose_a, g->b, g->ldb, g->transpose_b, g->c,
-                                 g->ldc))
-      continue;
-    weft_status status = weft__gemm_run(cpu, 1, g);
-    if (status) return status;
-  }
-  return WEFT_OK;
 }

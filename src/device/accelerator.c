@@ -1,7 +1,7 @@
 /* accelerator.c - a device as an accelerator: upload, multiply, download, free. */
 #include "weft/accelerator.h"
 #include "weft/ops.h"
-#include "base/base.h"
+#include "tensor/backend.h" /* weft_device */
 
 #include <string.h> /* memcpy */
 
@@ -43,6 +43,8 @@ static weft_status device_matmul(void *context, int64_t m, int64_t n, int64_t k,
 
 weft_status weft_accelerator_from_device(weft_device *device, weft_accelerator *out) {
   if (!device) return weft__error(WEFT_EINVAL, "accelerator: no device (open one with weft_device_open)");
+  if (!device->host) /* its products would be offered to the accelerator again */
+    return weft__error(WEFT_EINVAL, "accelerator: the device is the CPU itself (open a GPU)");
   *out = (weft_accelerator){device, device_matmul};
   return WEFT_OK;
 }

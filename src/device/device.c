@@ -29,11 +29,11 @@ static int choose_threads(int asked) {
 
 #ifdef WEFT_GPU
 
-/* Which adapter: the caller's, else the one that WEFT_ADAPTER names by its number, else -1. */
+/* Which adapter: the one that WEFT_ADAPTER names by its number, else the caller's, else -1. */
 static weft_status choose_adapter(const weft_device_options *o, int *index) {
   const char *text = getenv("WEFT_ADAPTER");
   *index = o->adapter - 1;
-  if (o->adapter || !text || !*text) return WEFT_OK;
+  if (!text || !*text) return WEFT_OK;
   char *end;
   long n = strtol(text, &end, 10);
   if (*end || n < 0 || n > 1000)

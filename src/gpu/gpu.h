@@ -14,7 +14,7 @@
 #define F32(name) float name;
 #define U32X8(name) uint32_t name[8];
 #define WEFT_PARAMS(name, fields)                                                                                      \
-  typedef struct weft__gpu_##name##_params { fields } weft__gpu_##name##_params;
+  typedef struct weft__gpu_##name##_params { fields } __attribute__((aligned(16))) weft__gpu_##name##_params;
 #include "gpu/params.def"
 #undef WEFT_PARAMS
 #undef U32

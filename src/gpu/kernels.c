@@ -21,7 +21,7 @@ static const struct {
   uint32_t written;
 } KERNELS[WEFT__KERNEL_COUNT] = {
 #define WEFT_KERNEL(name, params, n_buffers, written)                                                                  \
-  [WEFT__KERNEL_##name] = {#name,     WGSL_##name, PARAMS_##params, (sizeof(weft__gpu_##params##_params) + 15) / 16 * 16, \
+  [WEFT__KERNEL_##name] = {#name,     WGSL_##name, PARAMS_##params, sizeof(weft__gpu_##params##_params), \
                            n_buffers, written},
 #include "gpu/kernels.def"
 #undef WEFT_KERNEL

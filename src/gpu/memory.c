@@ -9,9 +9,11 @@
 #include <string.h> /* memcpy */
 
 enum {
-  STAGING_BYTES = 32 << 20,
+  /* wgpu-native takes host memory from blocks of 64 MiB and gives an empty block back to the driver: were staging to fill
+   * one, every small write would have to make a block of its own and destroy it, at 1 ms each. */
+  STAGING_BYTES = 8 << 20,
   LEAST_STAGED_BYTES = 1 << 20, /* smaller writes go through the queue */
-  PIECE_BYTES = 1 << 20,
+  PIECE_BYTES = 1 << 19,
   MAX_COPIERS = 8,
   SPIN_MS = 2,
 };

@@ -17,7 +17,9 @@ fn exp4(x: vec4<f32>) -> vec4<f32> {
   let half = vec4<i32>(n) / 2;
   let low = bitcast<vec4<f32>>((half + 127) << vec4<u32>(23u));
   let high = bitcast<vec4<f32>>((vec4<i32>(n) - half + 127) << vec4<u32>(23u));
-  return select(x, p * low * high, x == x); // ordered: false for NaN
+  // Told by its bits: a compiler may take it that no number differs from itself.
+  let is_nan = (bitcast<vec4<u32>>(x) & vec4<u32>(0x7fffffffu)) > vec4<u32>(0x7f800000u);
+  return select(p * low * high, x, is_nan);
 }
 
 fn exp1(x: f32) -> f32 {
