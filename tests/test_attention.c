@@ -73,7 +73,8 @@ static void append(test_device *d, cache *c, batch *b, uint64_t seed) {
   int64_t width = kv_width(c);
   weft_tensor *wide = test_random(d, 2, (int64_t[]){b->n, 2 * width + 5}, 1, seed);
   weft_tensor *k = weft_slice(d->scope, wide, 1, 5, width), *v = weft_slice(d->scope, wide, 1, 5 + width, width);
-  weft_tensor *y = weft_kv_append(d->scope, c->keys, c->values, k, v, c->block_table, b->position_tensor, b->slot_tensor);
+  weft_tensor *y =
+      weft_kv_append(d->scope, c->keys, c->values, k, v, c->block_table, b->position_tensor, b->slot_tensor);
   if (!y) fail_msg("kv_append (%s): %s", d->variant, weft_last_error());
   float *rows = test_read(wide);
   for (int64_t i = 0; i < b->n; i++)
@@ -148,8 +149,8 @@ static void check_shape(test_device *d, int64_t n_heads, int64_t n_kv_heads, int
 static void check_shapes(test_device *d) {
   static const struct {
     int64_t n_heads, n_kv_heads, head_size;
-  } SHAPES[] = {{1, 1, 1}, {2, 1, 7}, {9, 3, 64}, {4, 4, 16}, {6, 2, 63}, {5, 1, 65},
-                {2, 2, 80}, {8, 2, 128}, {2, 1, 256}, {40, 2, 32}};
+  } SHAPES[] = {{1, 1, 1},  {2, 1, 7},  {9, 3, 64},  {4, 4, 16},  {6, 2, 63},
+                {5, 1, 65}, {2, 2, 80}, {8, 2, 128}, {2, 1, 256}, {40, 2, 32}};
   for (size_t i = 0; i < WEFT_COUNT(SHAPES); i++)
     for (int dtype = WEFT_F32; dtype <= WEFT_F16; dtype++)
       check_shape(d, SHAPES[i].n_heads, SHAPES[i].n_kv_heads, SHAPES[i].head_size, (weft_dtype)dtype);

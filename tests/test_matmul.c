@@ -70,8 +70,7 @@ static void free_problem(problem *p) {
  * sum of magnitudes; observed errors are a tenth of this. */
 static double *tolerances(const problem *p) {
   double *t = test_alloc((size_t)(p->rows * p->columns), sizeof *t);
-  for (int64_t i = 0; i < p->rows * p->columns; i++)
-    t[i] = 1e-7 + p->magnitude[i] * 6e-8 * (4 + sqrt((double)p->k));
+  for (int64_t i = 0; i < p->rows * p->columns; i++) t[i] = 1e-7 + p->magnitude[i] * 6e-8 * (4 + sqrt((double)p->k));
   return t;
 }
 
@@ -80,8 +79,7 @@ static weft_tensor *input(test_device *d, const problem *p) {
 }
 
 static weft_tensor *weight(test_device *d, const problem *p, weft__weight_use use) {
-  weft_tensor *w =
-      weft__weight_load(d->scope, p->dtype, 2, (int64_t[]){p->columns, p->k}, p->stored, use);
+  weft_tensor *w = weft__weight_load(d->scope, p->dtype, 2, (int64_t[]){p->columns, p->k}, p->stored, use);
   assert_non_null(w);
   return w;
 }
@@ -99,7 +97,8 @@ static void check_shapes(test_device *d, weft_dtype dtype, const int64_t *ks, si
         snprintf(what, sizeof what, "matmul_nt %s %lldx%lldx%lld", weft_dtype_name(dtype), (long long)p.rows,
                  (long long)p.columns, (long long)p.k);
         weft_tensor *x = input(d, &p);
-        test_compare(what, d, weft_matmul_nt(d->scope, x, weight(d, &p, WEFT__WEIGHT_PRODUCT)), p.want, tolerance, 0, 0);
+        test_compare(what, d, weft_matmul_nt(d->scope, x, weight(d, &p, WEFT__WEIGHT_PRODUCT)), p.want, tolerance, 0,
+                     0);
         test_compare(what, d, weft_matmul_nt(d->scope, x, weight(d, &p, WEFT__WEIGHT_PLAIN)), p.want, tolerance, 0, 0);
         free(tolerance);
         free_problem(&p);
@@ -305,9 +304,10 @@ static void test_refusals(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_products),         cmocka_unit_test(test_layouts),  cmocka_unit_test(test_composites),
-      cmocka_unit_test(test_batch_invariance), cmocka_unit_test(test_thread_invariance),
-      cmocka_unit_test(test_extremes),         cmocka_unit_test(test_refusals),
+      cmocka_unit_test(test_products),          cmocka_unit_test(test_layouts),
+      cmocka_unit_test(test_composites),        cmocka_unit_test(test_batch_invariance),
+      cmocka_unit_test(test_thread_invariance), cmocka_unit_test(test_extremes),
+      cmocka_unit_test(test_refusals),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

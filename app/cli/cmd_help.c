@@ -16,6 +16,11 @@ static const struct {
     {"XDG_DATA_HOME", "without WEFT_MODELS the model folder is weft/models in here; default ~/.local/share"},
     {"WEFT_CPU", "the CPU variant to use instead of the best one; weft version lists them"},
     {"WEFT_THREADS", "threads that compute, where --threads does not say"},
+    {"WEFT_WGPU_LIB", "the WebGPU library to load; no other place is looked at"},
+    {"WEFT_ADAPTER", "number of the GPU to use (weft devices), whatever --device says"},
+    {"WEFT_STRICT", "1: an operator that the GPU lacks is an error instead of running on the CPU"},
+    {"WEFT_GPU_CHECKED", "1: shaders keep the library's bounds checks"},
+    {"WEFT_GPU_TRACE", "1: bench prints the GPU time of each operator"},
 };
 
 /* Names and meanings; JSON has them as one object. */

@@ -42,8 +42,10 @@ static const char target[] = "arm64";
 static const char target[] = "other";
 #endif
 
-/* Said outright, so that nobody looks for a driver problem. */
-static const char gpu_text[] = "none in this build";
+/* The library that a GPU would be opened with, or why there is none. */
+static const char *gpu_library(char *text, size_t n_bytes) {
+  return weft_gpu_library_find(text, n_bytes) ? weft_last_error() : text;
+}
 
 /* `selected` is NULL if WEFT_CPU names no variant of this processor. */
 static cli_exit print_json(const char *selected) {
@@ -61,7 +63,11 @@ static cli_exit print_json(const char *selected) {
   cli_json_set(root, "build_options", options);
   cli_json_set(root, "cpu_variants", variants);
   cli_json_set(root, "cpu_variant", selected ? json_string(selected) : json_null());
-  cli_json_set(root, "gpu", json_string(gpu_text));
+  json_t *generations = json_array();
+  for (int i = 0; weft_gpu_generation_name(i); i++) cli_json_add(generations, json_string(weft_gpu_generation_name(i)));
+  cli_json_set(root, "gpu_generations", generations);
+  char text[1200];
+  cli_json_set(root, "gpu_library", weft_gpu_library_find(text, sizeof text) ? json_null() : json_string(text));
   return cli_json_print(root);
 }
 
@@ -72,7 +78,13 @@ static void print_text(const char *selected) {
   cli_outf("\ncpu      ");
   for (int i = 0; weft_cpu_variant_name(i); i++)
     cli_outf(" %s%s", weft_cpu_variant_name(i), weft_cpu_variant_usable(i) ? "" : " (not on this processor)");
-  cli_outf("; in use: %s\ngpu       %s\n", selected ? selected : "none", gpu_text);
+  cli_outf("; in use: %s\ngpu      ", selected ? selected : "none");
+  for (int i = 0; weft_gpu_generation_name(i); i++) cli_outf(" %s", weft_gpu_generation_name(i));
+  char text[1200];
+  if (weft_gpu_generation_name(0))
+    cli_outf(" compiled in; library: %s\n", gpu_library(text, sizeof text));
+  else
+    cli_outf(" none in this build\n");
 }
 
 static cli_exit run_version(void *options, const cli_args *args) {

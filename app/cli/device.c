@@ -24,10 +24,13 @@ static cli_exit open_failed(const weft_device_options *options) {
   return options->kind == WEFT_DEVICE_GPU && weft_last_status() == WEFT_EUNSUPPORTED ? CLI_NO_DEVICE : code;
 }
 
-cli_exit cli_device_open(weft_device **out, const cli_common *common) {
+cli_exit cli_device_open_tile(weft_device **out, const cli_common *common, int gemm_tile) {
   weft_device_options options = device_options(common);
+  options.gemm_tile = gemm_tile;
   return weft_device_open(out, &options) ? open_failed(&options) : CLI_OK;
 }
+
+cli_exit cli_device_open(weft_device **out, const cli_common *common) { return cli_device_open_tile(out, common, 0); }
 
 /* The library names its CPU devices "cpu (...)", GPUs by their adapters. */
 bool cli_device_is_cpu(const weft_device *device) { return strncmp(weft_device_name(device), "cpu (", 5) == 0; }

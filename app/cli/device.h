@@ -10,6 +10,9 @@
  * An error was reported; CLI_NO_DEVICE: there is no such device. */
 cli_exit cli_device_open(weft_device **out, const cli_common *common);
 
+/* The same with the kernel of matrix products chosen: gemm_tile of weft_device_options. */
+cli_exit cli_device_open_tile(weft_device **out, const cli_common *common, int gemm_tile);
+
 bool cli_device_is_cpu(const weft_device *device);
 
 /* Whether a GPU device is a software driver (an adapter of kind cpu); false if that cannot be told. */

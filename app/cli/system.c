@@ -19,7 +19,8 @@ void cli_system_prepare(void) {
   for (int descriptor = 0; descriptor <= 2; descriptor++)
     if (fcntl(descriptor, F_GETFD) < 0 && open("/dev/null", descriptor == 2 ? O_WRONLY : O_RDONLY) < 0) return;
   signal(SIGPIPE, SIG_IGN);
-  setenv("NODEVICE_SELECT", "1", 0); /* keeps a Vulkan layer of Mesa's from complaining that there is no window system */
+  setenv("NODEVICE_SELECT", "1",
+         0); /* keeps a Vulkan layer of Mesa's from complaining that there is no window system */
   setvbuf(stderr, NULL, _IOLBF, BUFSIZ);
 }
 

@@ -31,7 +31,7 @@ typedef struct weft_device_options {
   weft_device_kind kind;
   weft_power power; /* GPU: a hint */
   int adapter;      /* GPU: 1 + the adapter's index (weft devices), 0 = chosen by power; WEFT_ADAPTER overrides both */
-  int gemm_tile;    /* GPU: 0 = products run the kernel that suits their shape; for study: 1 = the naive kernel, 8, 16, 32 =
+  int gemm_tile; /* GPU: 0 = products run the kernel that suits their shape; for study: 1 = the naive kernel, 8, 16, 32 =
                      * square tiles of that size in workgroup memory */
   weft_arithmetic arithmetic;
   int n_threads; /* CPU: threads that compute, the caller among them; 0 = WEFT_THREADS, else the processors allowed */
@@ -95,6 +95,13 @@ typedef struct weft_adapter {
  * ENODEVICE: there is no library or no adapter, and the message says where one was looked for.  EUNSUPPORTED: this build
  * has no GPU code.  The rows are freed with weft_free. */
 WEFT_API weft_status weft_adapters_list(weft_adapter **rows, int *n);
+
+/* The generations of the WebGPU API compiled in ("v29"), best first, NULL after the last. */
+WEFT_API const char *weft_gpu_generation_name(int index);
+
+/* Writes "wgpu-native 29.0.1.1 (v29), PATH" of the library that a GPU would be opened with into text (n_bytes, cut if need
+ * be).  ENODEVICE: none is found, and the message names every place.  EUNSUPPORTED: this build has no GPU code. */
+WEFT_API weft_status weft_gpu_library_find(char *text, size_t n_bytes);
 
 /* The CPU variants compiled in, in order of preference, NULL after the last; and the one that WEFT_CPU or the processor
  * selects (NULL with the error set if WEFT_CPU is wrong). */

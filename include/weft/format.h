@@ -17,8 +17,19 @@ typedef struct weft_gguf weft_gguf;
 
 /* Value types, numbered as in the file. */
 typedef enum weft_gguf_type {
-  WEFT_GGUF_U8, WEFT_GGUF_I8, WEFT_GGUF_U16, WEFT_GGUF_I16, WEFT_GGUF_U32, WEFT_GGUF_I32, WEFT_GGUF_F32,
-  WEFT_GGUF_BOOL, WEFT_GGUF_STRING, WEFT_GGUF_ARRAY, WEFT_GGUF_U64, WEFT_GGUF_I64, WEFT_GGUF_F64,
+  WEFT_GGUF_U8,
+  WEFT_GGUF_I8,
+  WEFT_GGUF_U16,
+  WEFT_GGUF_I16,
+  WEFT_GGUF_U32,
+  WEFT_GGUF_I32,
+  WEFT_GGUF_F32,
+  WEFT_GGUF_BOOL,
+  WEFT_GGUF_STRING,
+  WEFT_GGUF_ARRAY,
+  WEFT_GGUF_U64,
+  WEFT_GGUF_I64,
+  WEFT_GGUF_F64,
   WEFT_GGUF_TYPE_COUNT
 } weft_gguf_type;
 
@@ -40,14 +51,14 @@ typedef struct weft_gguf_entry {
 /* One tensor.  `shape` is outermost axis first, the reverse of the file's order. */
 typedef struct weft_gguf_tensor {
   weft_gguf_string name;
-  int rank;                     /* 1 to 4 */
+  int rank; /* 1 to 4 */
   int64_t shape[4];
-  uint32_t file_type;           /* as stored */
-  const char *type_name;        /* "Q4_1"; static */
-  int is_supported;             /* 1 if weft has the element type, then `dtype` holds it */
+  uint32_t file_type;    /* as stored */
+  const char *type_name; /* "Q4_1"; static */
+  int is_supported;      /* 1 if weft has the element type, then `dtype` holds it */
   weft_dtype dtype;
   uint64_t n_bytes;
-  const void *data;             /* n_bytes inside the mapping, aligned as the file says: 32 bytes if it says nothing, but
+  const void *data; /* n_bytes inside the mapping, aligned as the file says: 32 bytes if it says nothing, but
                                    it may say 1 */
 } weft_gguf_tensor;
 
@@ -72,7 +83,8 @@ WEFT_API const weft_gguf_tensor *weft_gguf_find_tensor(const weft_gguf *gguf, co
 
 /* Typed look-ups.  Absent key: WEFT_OK with *value untouched, so set the default first.  Present but of another kind,
  * or out of range: EFORMAT naming the key.  Any integer type is read as an integer, F32 and F64 as a float. */
-WEFT_API weft_status weft_gguf_get_int(const weft_gguf *gguf, const char *key, int64_t min, int64_t max, int64_t *value);
+WEFT_API weft_status weft_gguf_get_int(const weft_gguf *gguf, const char *key, int64_t min, int64_t max,
+                                       int64_t *value);
 WEFT_API weft_status weft_gguf_get_float(const weft_gguf *gguf, const char *key, double *value);
 WEFT_API weft_status weft_gguf_get_bool(const weft_gguf *gguf, const char *key, int *value);
 WEFT_API weft_status weft_gguf_get_string(const weft_gguf *gguf, const char *key, weft_gguf_string *value);

@@ -73,10 +73,10 @@ WEFT_API weft_status weft_kv_cache_share(weft_kv_cache *cache, int from, int to,
  * slot holds; slots may alternate. */
 typedef struct weft_batch {
   int n_tokens;
-  const int32_t *token;         /* [N] ids */
-  const int32_t *position;      /* [N] */
-  const int32_t *slot;          /* [N] */
-  const uint8_t *want_logits;   /* [N] 0 or 1 */
+  const int32_t *token;       /* [N] ids */
+  const int32_t *position;    /* [N] */
+  const int32_t *slot;        /* [N] */
+  const uint8_t *want_logits; /* [N] 0 or 1 */
 } weft_batch;
 
 /* Runs the batch, appends it to the cache and writes a row of logits for each token that wants one: `logits`
@@ -104,9 +104,9 @@ WEFT_API weft_status weft_sample(const float *logits, int n_vocab, const weft_sa
 typedef struct weft_session weft_session;
 
 typedef struct weft_session_options {
-  int n_ctx;        /* 0 = the model's, at most 4096 */
+  int n_ctx;           /* 0 = the model's, at most 4096 */
   weft_dtype kv_dtype; /* WEFT_F32 or WEFT_F16 */
-  int n_prefill;    /* tokens a forward pass takes at most; 0 = 512 */
+  int n_prefill;       /* tokens a forward pass takes at most; 0 = 512 */
 } weft_session_options;
 
 WEFT_API weft_status weft_session_create(weft_session **out, weft_model *model, const weft_session_options *options);
@@ -133,9 +133,9 @@ typedef int (*weft_text_callback)(void *context, const char *text, size_t n_byte
 
 typedef struct weft_generate_options {
   weft_sampler_options sampler;
-  int max_tokens;            /* 0 or less = as many as fit */
-  int ignore_end;            /* 1: end tokens do not stop */
-  const char *const *stop;   /* n_stop strings that end the text and are not part of it; may be NULL */
+  int max_tokens;          /* 0 or less = as many as fit */
+  int ignore_end;          /* 1: end tokens do not stop */
+  const char *const *stop; /* n_stop strings that end the text and are not part of it; may be NULL */
   size_t n_stop;
   weft_text_callback on_text; /* may be NULL */
   void *context;

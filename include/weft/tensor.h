@@ -67,7 +67,8 @@ WEFT_API weft_status weft_tensor_write(weft_tensor *tensor, const void *data, si
 
 /* Views share the storage of `tensor`.  NULL if `tensor` is NULL or the arguments do not fit it. */
 WEFT_API weft_tensor *weft_slice(weft_scope *scope, weft_tensor *tensor, int axis, int64_t start, int64_t length);
-WEFT_API weft_tensor *weft_reshape(weft_scope *scope, weft_tensor *tensor, int rank, const int64_t *shape); /* contiguous */
+WEFT_API weft_tensor *weft_reshape(weft_scope *scope, weft_tensor *tensor, int rank,
+                                   const int64_t *shape);                                    /* contiguous */
 WEFT_API weft_tensor *weft_permute(weft_scope *scope, weft_tensor *tensor, const int *axes); /* rank axes */
 
 #ifdef __cplusplus

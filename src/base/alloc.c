@@ -24,9 +24,7 @@ enum {
 /* Allocations left until the one that fails; 0 or less while the hook is off. */
 static struct { atomic_long n_until_failure; } hook;
 
-void weft__alloc_fail_at(long n) {
-  atomic_store(&hook.n_until_failure, n);
-}
+void weft__alloc_fail_at(long n) { atomic_store(&hook.n_until_failure, n); }
 
 /* Threads may count below zero together, which reads as off: only the one that takes 1 to 0 fails. */
 static bool hook_fails(void) {

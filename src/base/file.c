@@ -187,9 +187,7 @@ void weft__file_map_close(weft__file_map *map) {
   *map = (weft__file_map){0};
 }
 
-static size_t page_bytes(void) {
-  return (size_t)sysconf(_SC_PAGESIZE);
-}
+static size_t page_bytes(void) { return (size_t)sysconf(_SC_PAGESIZE); }
 
 void weft__file_map_prefetch(const weft__file_map *map, const void *data, size_t n) {
   if (n == 0) return;

@@ -63,13 +63,9 @@ struct weft__pool {
 
 /* ---- claiming and reporting ---- */
 
-static uint32_t n_tasks_of(uint64_t cursor) {
-  return (uint32_t)(cursor >> 32);
-}
+static uint32_t n_tasks_of(uint64_t cursor) { return (uint32_t)(cursor >> 32); }
 
-static uint32_t next_task_of(uint64_t cursor) {
-  return (uint32_t)cursor;
-}
+static uint32_t next_task_of(uint64_t cursor) { return (uint32_t)cursor; }
 
 /* Whether a worker has something to do: an unclaimed task, or the end. */
 static bool has_work(weft__pool *pool) {
@@ -77,9 +73,7 @@ static bool has_work(weft__pool *pool) {
   return next_task_of(cursor) < n_tasks_of(cursor) || atomic_load(&pool->is_stopping);
 }
 
-static bool is_finished(weft__pool *pool) {
-  return atomic_load(&pool->unfinished) == 0;
-}
+static bool is_finished(weft__pool *pool) { return atomic_load(&pool->unfinished) == 0; }
 
 static void report_finished(weft__pool *pool, int n_finished) {
   if (atomic_fetch_sub(&pool->unfinished, n_finished) != n_finished || !atomic_load(&pool->caller_sleeps)) return;
@@ -184,9 +178,7 @@ void weft__pool_run(weft__pool *pool, int n_tasks, weft__task task, void *contex
   pthread_mutex_unlock(&pool->loop_mutex);
 }
 
-int weft__pool_n_threads(const weft__pool *pool) {
-  return pool->n_threads;
-}
+int weft__pool_n_threads(const weft__pool *pool) { return pool->n_threads; }
 
 /* ---- life ---- */
 
@@ -226,9 +218,7 @@ static void stop_workers(weft__pool *pool, int n_started) {
 
 #if defined(_WIN32)
 
-static int start_thread(worker *self) {
-  return pthread_create(&self->thread, NULL, worker_main, self);
-}
+static int start_thread(worker *self) { return pthread_create(&self->thread, NULL, worker_main, self); }
 
 #else
 

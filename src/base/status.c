@@ -27,33 +27,21 @@ static const struct {
 #undef STATUS_ROW
 };
 
-static bool is_known(weft_status status) {
-  return (size_t)status < WEFT_COUNT(status_table);
-}
+static bool is_known(weft_status status) { return (size_t)status < WEFT_COUNT(status_table); }
 
-const char *weft_status_name(weft_status status) {
-  return is_known(status) ? status_table[status].name : "WEFT_?";
-}
+const char *weft_status_name(weft_status status) { return is_known(status) ? status_table[status].name : "WEFT_?"; }
 
 const char *weft_status_text(weft_status status) {
   return is_known(status) ? status_table[status].text : "unknown status";
 }
 
-const char *weft_last_error(void) {
-  return last_error.text;
-}
+const char *weft_last_error(void) { return last_error.text; }
 
-weft_status weft_last_status(void) {
-  return last_error.status;
-}
+weft_status weft_last_status(void) { return last_error.status; }
 
-const char *weft_version(void) {
-  return WEFT_VERSION_STRING;
-}
+const char *weft_version(void) { return WEFT_VERSION_STRING; }
 
-void weft_free(void *memory) {
-  free(memory);
-}
+void weft_free(void *memory) { free(memory); }
 
 /* Ends a text that filled its buffer with "...", cutting at the start of a UTF-8 character. */
 static void mark_truncated(char text[ERROR_BYTES]) {

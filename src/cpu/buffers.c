@@ -47,8 +47,10 @@ void *weft__buffers_get(weft__buffers *b, size_t n_bytes) {
   pthread_mutex_unlock(&b->lock);
   if (!buffer) buffer = weft__aligned_alloc(capacity);
   pthread_mutex_lock(&b->lock);
-  if (!buffer) b->live_bytes -= capacity;
-  else if (b->live_bytes + b->kept_bytes > b->peak_bytes) b->peak_bytes = b->live_bytes + b->kept_bytes;
+  if (!buffer)
+    b->live_bytes -= capacity;
+  else if (b->live_bytes + b->kept_bytes > b->peak_bytes)
+    b->peak_bytes = b->live_bytes + b->kept_bytes;
   pthread_mutex_unlock(&b->lock);
   return buffer;
 }

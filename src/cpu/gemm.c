@@ -11,21 +11,21 @@
 #include <string.h> /* memset */
 
 enum {
-  PANELS_PER_PACK = 4,    /* of a task: some 10 microseconds */
-  PACK_TERMS = 32,        /* rows copied before the next panel's turn: short enough to leave the pages where they are */
-  LEAST_TASK = 1 << 18,   /* multiply-accumulates worth handing out */
+  PANELS_PER_PACK = 4,  /* of a task: some 10 microseconds */
+  PACK_TERMS = 32,      /* rows copied before the next panel's turn: short enough to leave the pages where they are */
+  LEAST_TASK = 1 << 18, /* multiply-accumulates worth handing out */
   LEAST_MATVEC_TASK = 1 << 14, /* the same where each element comes from memory */
-  LEAST_SHARED = 1 << 20, /* multiply-accumulates of a product worth more than one thread */
-  SMALL_PRODUCT = 1 << 22, /* several products up to this size are computed side by side, a thread each */
+  LEAST_SHARED = 1 << 20,      /* multiply-accumulates of a product worth more than one thread */
+  SMALL_PRODUCT = 1 << 22,     /* several products up to this size are computed side by side, a thread each */
 };
 
 /* One operand's share of the block at hand. */
 typedef struct side {
-  const float *x;  /* element (0,0) of the block */
+  const float *x; /* element (0,0) of the block */
   int64_t ld;
-  bool is_along;   /* element (i,p) is x[p * ld + i], else x[i * ld + p] */
-  int64_t n;       /* rows of A or columns of B */
-  int width;       /* of a panel */
+  bool is_along; /* element (i,p) is x[p * ld + i], else x[i * ld + p] */
+  int64_t n;     /* rows of A or columns of B */
+  int width;     /* of a panel */
   int64_t n_panels;
   float *packed;
 } side;
@@ -46,7 +46,8 @@ static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 /* Runs tasks 0 .. n-1: on the pool, or, as a pool's task must not run a loop, on this thread alone if it is NULL. */
 static void run_tasks(weft__pool *pool, int64_t n_tasks, weft__task task, void *context) {
-  if (pool) weft__pool_run(pool, (int)n_tasks, task, context);
+  if (pool)
+    weft__pool_run(pool, (int)n_tasks, task, context);
   else
     for (int64_t i = 0; i < n_tasks; i++) task(context, (int)i, 0);
 }
@@ -70,8 +71,10 @@ static void pack_panels(const run *r, const side *s, int64_t first, int64_t end)
       int64_t i = panel * s->width, n = min_i64(s->n - i, s->width), terms = min_i64(n_terms, r->k - p);
       int width = s == &r->a ? panel_height(r, i) : s->width;
       float *to = s->packed + i * r->k + p * width;
-      if (s->is_along) r->kernels->pack_along(terms, (int)n, width, s->x + p * s->ld + i, s->ld, to);
-      else r->kernels->pack_across(terms, (int)n, width, s->x + i * s->ld + p, s->ld, to);
+      if (s->is_along)
+        r->kernels->pack_along(terms, (int)n, width, s->x + p * s->ld + i, s->ld, to);
+      else
+        r->kernels->pack_across(terms, (int)n, width, s->x + i * s->ld + p, s->ld, to);
     }
 }
 
@@ -166,18 +169,32 @@ static bool is_matvec(const weft__gemm *g) { return g->m == 1 || (g->n == 1 && g
 /* With one row, the matrix is B, transposed. */
 static matvec as_matvec(const weft__gemm *g) {
   if (g->m == 1)
-    return (matvec){.matrix = g->b, .ld = g->ldb, .m = g->n, .k = g->k, .is_along = !g->transpose_b, .x = g->a,
-                    .x_stride = g->transpose_a ? g->lda : 1, .y = g->c};
-  return (matvec){.matrix = g->a, .ld = g->lda, .m = g->m, .k = g->k, .is_along = g->transpose_a, .x = g->b,
-                  .x_stride = g->transpose_b ? 1 : g->ldb, .y = g->c};
+    return (matvec){.matrix = g->b,
+                    .ld = g->ldb,
+                    .m = g->n,
+                    .k = g->k,
+                    .is_along = !g->transpose_b,
+                    .x = g->a,
+                    .x_stride = g->transpose_a ? g->lda : 1,
+                    .y = g->c};
+  return (matvec){.matrix = g->a,
+                  .ld = g->lda,
+                  .m = g->m,
+                  .k = g->k,
+                  .is_along = g->transpose_a,
+                  .x = g->b,
+                  .x_stride = g->transpose_b ? 1 : g->ldb,
+                  .y = g->c};
 }
 
 static void matvec_task(void *context, int task, int worker) {
   (void)worker;
   const matvec *v = context;
   int64_t first = task * v->outputs_per_task, n = min_i64(v->outputs_per_task, v->m - first);
-  if (v->is_along) v->kernels->matvec_columns(n, v->k, v->matrix + first, v->ld, v->x, v->y + first);
-  else v->kernels->matvec_rows(n, v->k, v->matrix + first * v->ld, v->ld, v->x, v->y + first);
+  if (v->is_along)
+    v->kernels->matvec_columns(n, v->k, v->matrix + first, v->ld, v->x, v->y + first);
+  else
+    v->kernels->matvec_rows(n, v->k, v->matrix + first * v->ld, v->ld, v->x, v->y + first);
 }
 
 /* The vector is gathered in `scratch` unless its elements are neighbours. */
@@ -217,8 +234,10 @@ static void run_blocks(const weft__gemm_kernels *kernels, weft__pool *pool, cons
 }
 
 static void run_product(const weft__gemm_kernels *kernels, weft__pool *pool, const weft__gemm *g, float *scratch) {
-  if (is_matvec(g)) run_matvec(kernels, pool, g, scratch);
-  else run_blocks(kernels, pool, g, scratch);
+  if (is_matvec(g))
+    run_matvec(kernels, pool, g, scratch);
+  else
+    run_blocks(kernels, pool, g, scratch);
 }
 
 /* Several products, a task each. */
@@ -258,7 +277,8 @@ weft_status weft__gemm_run(weft__cpu *cpu, int64_t n_products, const weft__gemm 
     return weft__error(WEFT_ENOMEM, "matmul: its working memory exceeds the address space");
   b.scratch = weft__buffers_get(cpu->buffers, n_bytes);
   if (!b.scratch) return WEFT_ENOMEM;
-  if (side_by_side) weft__pool_run(cpu->pool, (int)n_products, product_task, &b);
+  if (side_by_side)
+    weft__pool_run(cpu->pool, (int)n_products, product_task, &b);
   else
     for (int64_t i = 0; i < n_products; i++)
       run_product(b.kernels, n_macs >= LEAST_SHARED ? cpu->pool : NULL, &products[i], b.scratch);

@@ -19,18 +19,18 @@
 #include <stdbool.h>
 
 enum {
-  WEFT__PANEL = 16, /* rows of a weight panel */
+  WEFT__PANEL = 16,  /* rows of a weight panel */
   WEFT__QBLOCK = 32, /* columns of a quantisation block */
 };
 
 /* n_rows rows of activations, K columns; either the f32 or the quantised fields are set. */
 typedef struct weft__x_tile {
-  int n_rows;          /* a tile height of the variant; rows beyond the real ones are zero */
+  int n_rows; /* a tile height of the variant; rows beyond the real ones are zero */
   int64_t k;
-  const float *x;      /* [K][n_rows] */
-  const float *x_sum;  /* [K/32][n_rows]: sum of a block (f32), d * sum of q (quantised) */
-  const int32_t *q;    /* [K/4][n_rows]: four int8 each */
-  const float *q_d;    /* [K/32][n_rows] */
+  const float *x;       /* [K][n_rows] */
+  const float *x_sum;   /* [K/32][n_rows]: sum of a block (f32), d * sum of q (quantised) */
+  const int32_t *q;     /* [K/4][n_rows]: four int8 each */
+  const float *q_d;     /* [K/32][n_rows] */
   const int32_t *q_sum; /* [K/32][n_rows] */
 } weft__x_tile;
 
@@ -85,12 +85,12 @@ typedef enum weft__unary {
 
 /* Query rows that share one key/value head, and the cache of their slot. */
 typedef struct weft__attention_tile {
-  int n_rows;                /* at most WEFT__ATTENTION_TILE */
-  int head_size;             /* D */
+  int n_rows;    /* at most WEFT__ATTENTION_TILE */
+  int head_size; /* D */
   float scale;
-  const float *q[16];        /* [D] each */
-  float *out[16];            /* [D] each */
-  int last[16];              /* row r sees positions 0 .. last[r] */
+  const float *q[16]; /* [D] each */
+  float *out[16];     /* [D] each */
+  int last[16];       /* row r sees positions 0 .. last[r] */
   bool is_f16;
   const void *keys, *values; /* [n_blocks,G,D,P], [n_blocks,G,P,D], moved to the head in question */
   int64_t block_stride;      /* elements from block to block */

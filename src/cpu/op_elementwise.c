@@ -175,8 +175,10 @@ weft_status weft__cpu_concat(weft__backend *backend, const weft__op_call *call) 
   int axis = ((const weft_concat_attrs *)call->attrs)->axis;
   int64_t n_outer = 1, n_a = 1, n_b = 1; /* repetitions, and the run that each operand gives to one */
   for (int i = 0; i < a->rank; i++) {
-    if (i < axis) n_outer *= a->shape[i];
-    else n_a *= a->shape[i], n_b *= b->shape[i];
+    if (i < axis)
+      n_outer *= a->shape[i];
+    else
+      n_a *= a->shape[i], n_b *= b->shape[i];
   }
   const float *from_a = weft__cpu_data(a), *from_b = weft__cpu_data(b);
   float *y = weft__cpu_data(call->out);

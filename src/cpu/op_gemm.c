@@ -83,8 +83,10 @@ static weft_status operand_open(weft__cpu *cpu, const weft_tensor *t, bool is_b,
   x->rows = m.rows;
   x->cols = m.cols;
   x->is_transposed = !is_unit(m.cols, m.col_stride);
-  if (x->is_transposed) x->ld = m.cols > 1 ? m.col_stride : m.rows;
-  else x->ld = m.rows > 1 ? m.row_stride : m.cols;
+  if (x->is_transposed)
+    x->ld = m.cols > 1 ? m.col_stride : m.rows;
+  else
+    x->ld = m.rows > 1 ? m.row_stride : m.cols;
   for (int i = 0; i < n_leading; i++) {
     int own = i - n_leading + (t->rank > 2 ? t->rank - 2 : 0);
     x->batch_strides[i] = own < 0 || t->shape[own] == 1 ? 0 : t->strides[own];

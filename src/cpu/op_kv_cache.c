@@ -84,7 +84,8 @@ static void append_rows(void *context, int64_t first, int64_t end) {
     for (int64_t g = 0; g < n_heads; g++) {
       if (l->at.keys->dtype == WEFT_F16)
         append_f16(l, block * n_heads + g, position, k + g * head_size, v + g * head_size);
-      else append_f32(l, block * n_heads + g, position, k + g * head_size, v + g * head_size);
+      else
+        append_f32(l, block * n_heads + g, position, k + g * head_size, v + g * head_size);
     }
   }
 }
@@ -156,8 +157,10 @@ static void attention_task(void *context, int task, int worker) {
 static int64_t find_runs(const paging *at, int64_t n_tokens, int64_t limit, token_run *runs) {
   int64_t n_runs = 0;
   for (int64_t i = 0; i < n_tokens; i++) {
-    if (n_runs && runs[n_runs - 1].n < limit && at->slots[i] == at->slots[i - 1]) runs[n_runs - 1].n++;
-    else runs[n_runs++] = (token_run){i, 1};
+    if (n_runs && runs[n_runs - 1].n < limit && at->slots[i] == at->slots[i - 1])
+      runs[n_runs - 1].n++;
+    else
+      runs[n_runs++] = (token_run){i, 1};
   }
   return n_runs;
 }

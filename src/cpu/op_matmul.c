@@ -17,7 +17,7 @@ typedef struct operand {
   void *own_panels; /* packed for this product alone, or NULL */
   size_t own_bytes, panel_bytes;
   int64_t n_panels;
-  bool is_q8; /* meets quantised activations */
+  bool is_q8;     /* meets quantised activations */
   int64_t column; /* of the output, where this weight's product begins */
 } operand;
 
@@ -31,7 +31,7 @@ typedef struct product {
   weft__cpu *cpu;
   const weft_tensor *x;
   int64_t n_rows, k;
-  int height;    /* rows of all tiles but the last */
+  int height; /* rows of all tiles but the last */
   int64_t n_tiles;
   tiles f32, q8; /* the forms that are needed; buffer NULL otherwise */
   operand operands[MAX_WEIGHTS];
@@ -78,7 +78,8 @@ static void pack_tile(const product *p, int64_t index, bool is_q8) {
     const float *x = row < p->n_rows ? (const float *)weft__cpu_data(p->x) + row * weft__row_stride(p->x) : NULL;
     if (is_q8)
       kernels->pack_q8(x, p->k, r, t.n_rows, (int32_t *)t.q, (float *)t.q_d, (int32_t *)t.q_sum, (float *)t.x_sum);
-    else kernels->pack_f32(x, p->k, r, t.n_rows, (float *)t.x, (float *)t.x_sum);
+    else
+      kernels->pack_f32(x, p->k, r, t.n_rows, (float *)t.x, (float *)t.x_sum);
   }
 }
 

@@ -55,8 +55,12 @@ static void rope_rows(void *context, int64_t first, int64_t end) {
 
 weft_status weft__cpu_rope(weft__backend *backend, const weft__op_call *call) {
   weft__cpu *cpu = weft__cpu_of(backend);
-  rope_loop l = {cpu->kernels, call->in[0],           weft__cpu_data(call->in[1]),
-                 call->attrs,  call->in[1]->shape[2] * 2, weft__cpu_data(call->out)};
+  rope_loop l = {cpu->kernels,
+                 call->in[0],
+                 weft__cpu_data(call->in[1]),
+                 call->attrs,
+                 call->in[1]->shape[2] * 2,
+                 weft__cpu_data(call->out)};
   weft__cpu_rows(cpu, l.a->shape[0], l.a->shape[1], rope_rows, &l);
   return WEFT_OK;
 }

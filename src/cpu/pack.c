@@ -19,12 +19,16 @@ typedef void (*pack_row)(const uint8_t *row, int64_t k, int r, uint8_t *panel);
 static void pack_blocks(const uint8_t *row, int64_t k, int r, int n_scales, int n_groups, uint8_t *panel) {
   for (int64_t b = 0; b < k / WEFT__QBLOCK; b++) {
     for (int i = 0; i < n_scales; i++, panel += 2 * WEFT__PANEL) {
-      if (row) memcpy(panel + 2 * r, row, 2), row += 2;
-      else memset(panel + 2 * r, 0, 2);
+      if (row)
+        memcpy(panel + 2 * r, row, 2), row += 2;
+      else
+        memset(panel + 2 * r, 0, 2);
     }
     for (int i = 0; i < n_groups; i++, panel += 4 * WEFT__PANEL) {
-      if (row) memcpy(panel + 4 * r, row, 4), row += 4;
-      else memset(panel + 4 * r, 0, 4);
+      if (row)
+        memcpy(panel + 4 * r, row, 4), row += 4;
+      else
+        memset(panel + 4 * r, 0, 4);
     }
   }
 }
@@ -35,8 +39,10 @@ static void pack_q4_1(const uint8_t *row, int64_t k, int r, uint8_t *panel) { pa
 /* Unquantised elements, interleaved one by one. */
 static void pack_elements(const uint8_t *row, int64_t k, int r, size_t size, uint8_t *panel) {
   for (int64_t i = 0; i < k; i++, panel += size * WEFT__PANEL) {
-    if (row) memcpy(panel + size * (size_t)r, row, size), row += size;
-    else memset(panel + size * (size_t)r, 0, size);
+    if (row)
+      memcpy(panel + size * (size_t)r, row, size), row += size;
+    else
+      memset(panel + size * (size_t)r, 0, size);
   }
 }
 

@@ -86,7 +86,32 @@ weft_status weft_adapters_list(weft_adapter **rows, int *n) {
   return status;
 }
 
+const char *weft_gpu_generation_name(int index) {
+  for (int i = 0; weft__abis[i]; i++)
+    if (i == index) return weft__abis[i]->generation;
+  return NULL;
+}
+
+weft_status weft_gpu_library_find(char *text, size_t n_bytes) {
+  weft__gpu_library *library;
+  weft_status status = weft__gpu_library_open(&library);
+  if (status) return status;
+  snprintf(text, n_bytes, "wgpu-native %s (%s), %s", library->version, library->abi->generation, library->path);
+  weft__gpu_library_close(library);
+  return WEFT_OK;
+}
+
 #else
+
+const char *weft_gpu_generation_name(int index) {
+  (void)index;
+  return NULL;
+}
+
+weft_status weft_gpu_library_find(char *text, size_t n_bytes) {
+  (void)text, (void)n_bytes;
+  return weft__error(WEFT_EUNSUPPORTED, "no GPU: this program was built without GPU code (build it with WGPU=all)");
+}
 
 weft_status weft_adapters_list(weft_adapter **rows, int *n) {
   (void)rows, (void)n;

@@ -64,7 +64,8 @@ static weft_status open_gpu(weft_device *device, const weft_device_options *o) {
 
 /* The CPU backend is always opened: it is the device itself, or runs what the GPU lacks. */
 static weft_status open_backends(weft_device *device, const weft_device_options *o) {
-  if ((unsigned)o->kind > WEFT_DEVICE_GPU || (unsigned)o->arithmetic > WEFT_EXACT || (unsigned)o->power > WEFT_POWER_HIGH ||
+  if ((unsigned)o->kind > WEFT_DEVICE_GPU || (unsigned)o->arithmetic > WEFT_EXACT ||
+      (unsigned)o->power > WEFT_POWER_HIGH ||
       !(o->gemm_tile == 0 || o->gemm_tile == 1 || o->gemm_tile == 8 || o->gemm_tile == 16 || o->gemm_tile == 32))
     return weft__error(WEFT_EINVAL, "device: an option is not one of its enum's values");
   int n_threads = choose_threads(o->n_threads);

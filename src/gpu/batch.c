@@ -69,6 +69,8 @@ weft_status weft__gpu_dispatch(weft__gpu *gpu, weft__gpu_kernel kernel, const we
   if (n_groups == 0) return WEFT_OK;
   uint32_t limit = gpu->info.limits.max_groups_per_axis;
   uint64_t rows = (n_groups + limit - 1) / limit, columns = (n_groups + rows - 1) / rows;
-  if (rows > limit) return weft__error(WEFT_EINVAL, "%s: a grid of %llu groups", gpu->info.name, (unsigned long long)n_groups);
-  return weft__gpu_dispatch3(gpu, kernel, constants, ranges, params, (uint32_t[]){(uint32_t)columns, (uint32_t)rows, 1});
+  if (rows > limit)
+    return weft__error(WEFT_EINVAL, "%s: a grid of %llu groups", gpu->info.name, (unsigned long long)n_groups);
+  return weft__gpu_dispatch3(gpu, kernel, constants, ranges, params,
+                             (uint32_t[]){(uint32_t)columns, (uint32_t)rows, 1});
 }

@@ -14,7 +14,9 @@
 #define F32(name) float name;
 #define U32X8(name) uint32_t name[8];
 #define WEFT_PARAMS(name, fields)                                                                                      \
-  typedef struct weft__gpu_##name##_params { fields } __attribute__((aligned(16))) weft__gpu_##name##_params;
+  typedef struct weft__gpu_##name##_params {                                                                           \
+    fields                                                                                                             \
+  } __attribute__((aligned(16))) weft__gpu_##name##_params;
 #include "gpu/params.def"
 #undef WEFT_PARAMS
 #undef U32
@@ -40,9 +42,9 @@ typedef struct weft__gpu_memory weft__gpu_memory;
 
 enum {
   WEFT__MAX_BINDINGS = 4,
-  WEFT__SLOT_BYTES = 256,     /* of the parameter arena: a dispatch's block, aligned for a dynamic offset */
-  WEFT__ARENA_SLOTS = 1024,   /* dispatches between two submits */
-  WEFT__MAX_IN_FLIGHT = 16,   /* submits between two waits */
+  WEFT__SLOT_BYTES = 256,   /* of the parameter arena: a dispatch's block, aligned for a dynamic offset */
+  WEFT__ARENA_SLOTS = 1024, /* dispatches between two submits */
+  WEFT__MAX_IN_FLIGHT = 16, /* submits between two waits */
 };
 
 typedef struct weft__gpu {
@@ -62,14 +64,14 @@ typedef struct weft__gpu {
   char *arena_data;        /* its contents, written at submit */
   int n_recorded;          /* dispatches */
   bool has_copies;
-  int n_in_flight;  /* submits since the last wait */
+  int n_in_flight;               /* submits since the last wait */
   struct weft__gpu_trace *trace; /* NULL unless WEFT_GPU_TRACE is set */
 } weft__gpu;
 
 static inline weft__gpu *weft__gpu_of(weft__backend *backend) { return (weft__gpu *)backend; }
 
 typedef struct weft__gpu_options {
-  int index;           /* of the adapter, -1 to choose by `power` */
+  int index; /* of the adapter, -1 to choose by `power` */
   weft_power power;
   int gemm_tile;       /* of weft_device_options */
   bool admit_software; /* a software driver may be chosen */
@@ -108,7 +110,7 @@ weft_status weft__gpu_wait(weft__gpu *gpu);
 /* ---- trace.c: no-ops unless WEFT_GPU_TRACE is set ---- */
 
 weft_status weft__gpu_trace_open(weft__gpu *gpu);
-weft_status weft__gpu_trace_dispatch(weft__gpu *gpu); /* before each dispatch */
+weft_status weft__gpu_trace_dispatch(weft__gpu *gpu);                /* before each dispatch */
 weft_status weft__gpu_trace_collect(weft__gpu *gpu, int n_recorded); /* after a submit of n dispatches */
 
 /* ---- kernels.c ---- */

@@ -21,8 +21,8 @@ static const struct {
   uint32_t written;
 } KERNELS[WEFT__KERNEL_COUNT] = {
 #define WEFT_KERNEL(name, params, n_buffers, written)                                                                  \
-  [WEFT__KERNEL_##name] = {#name,     WGSL_##name, PARAMS_##params, sizeof(weft__gpu_##params##_params), \
-                           n_buffers, written},
+  [WEFT__KERNEL_##                                                                                                     \
+      name] = {#name, WGSL_##name, PARAMS_##params, sizeof(weft__gpu_##params##_params), n_buffers, written},
 #include "gpu/kernels.def"
 #undef WEFT_KERNEL
 };
@@ -92,8 +92,10 @@ static weft__gpu_pipeline *build(weft__gpu *gpu, weft__gpu_kernel kernel, const 
     pipeline = gpu->abi->pipeline_create(gpu->device, &desc);
     status = gpu->abi->take_error(gpu->device);
     if (status && pipeline) gpu->abi->pipeline_destroy(pipeline);
-    if (status) weft__error(status, "kernel %s: %s", KERNELS[kernel].name, weft_last_error());
-    else if (!pipeline) weft__error(WEFT_EDEVICE, "kernel %s: no pipeline could be made", KERNELS[kernel].name);
+    if (status)
+      weft__error(status, "kernel %s: %s", KERNELS[kernel].name, weft_last_error());
+    else if (!pipeline)
+      weft__error(WEFT_EDEVICE, "kernel %s: no pipeline could be made", KERNELS[kernel].name);
   }
   weft__bytes_clear(&text);
   return status ? NULL : pipeline;

@@ -30,7 +30,7 @@ struct weft__gpu_memory {
   free_buffer *kept[WEFT__SIZE_CLASSES + 1]; /* by size class */
   free_buffer *doomed;
   uint64_t live_bytes, kept_bytes;
-  weft__pool *copiers;       /* threads that copy on the host */
+  weft__pool *copiers;        /* threads that copy on the host */
   weft__gpu_buffer *readback; /* what is read comes through here */
   size_t readback_bytes;
   weft__gpu_buffer *upload[2]; /* mapped or about to be; NULL before the first use */
@@ -42,8 +42,10 @@ weft_status weft__gpu_memory_create(weft__gpu_memory **out) {
   if (!m) return WEFT_ENOMEM;
   int n = weft__processors();
   weft_status status = weft__pool_create(&m->copiers, n < MAX_COPIERS ? n : MAX_COPIERS);
-  if (status) weft_free(m);
-  else *out = m;
+  if (status)
+    weft_free(m);
+  else
+    *out = m;
   return status;
 }
 
@@ -88,9 +90,9 @@ static weft_status create_buffer(weft__gpu *gpu, uint64_t capacity, weft__buffer
   if (!status && *out) return WEFT_OK;
   if (*out) gpu->abi->buffer_destroy(*out);
   *out = NULL;
-  return weft__error(WEFT_ENOMEM, "%s: no %llu MiB of device memory (%llu MiB are in use; use smaller tensors or free some)",
-                     gpu->info.name, (unsigned long long)(capacity >> 20),
-                     (unsigned long long)(gpu->memory->live_bytes >> 20));
+  return weft__error(
+      WEFT_ENOMEM, "%s: no %llu MiB of device memory (%llu MiB are in use; use smaller tensors or free some)",
+      gpu->info.name, (unsigned long long)(capacity >> 20), (unsigned long long)(gpu->memory->live_bytes >> 20));
 }
 
 /* Fills a buffer with NaN. */
@@ -221,8 +223,8 @@ static weft_status write_staged(weft__gpu *gpu, weft__gpu_buffer *buffer, uint64
   const weft__abi *abi = gpu->abi;
   weft__gpu_buffer **staging = &m->upload[m->next_upload];
   m->next_upload ^= 1;
-  weft_status status = *staging ? wait_mapped(gpu, *staging)
-                                : create_buffer(gpu, STAGING_BYTES, WEFT__BUFFER_UPLOAD, staging);
+  weft_status status =
+      *staging ? wait_mapped(gpu, *staging) : create_buffer(gpu, STAGING_BYTES, WEFT__BUFFER_UPLOAD, staging);
   if (status) return status;
   copy_on_host(m, abi->buffer_mapped(*staging, n_bytes), data, n_bytes);
   abi->buffer_unmap(*staging);
@@ -295,16 +297,16 @@ weft_status weft__gpu_copy(weft__backend *backend, void *to, size_t to_offset, c
 int64_t weft__gpu_window_elements(const weft__gpu *gpu) {
   /* Drivers have been seen to read wrongly near the end of bindings of 2 GiB; halves cost nothing. */
   enum { MAX_WINDOW_BYTES = 1 << 30 };
-  uint64_t n_bytes = gpu->info.limits.max_binding_bytes < MAX_WINDOW_BYTES ? gpu->info.limits.max_binding_bytes
-                                                                           : MAX_WINDOW_BYTES;
+  uint64_t n_bytes =
+      gpu->info.limits.max_binding_bytes < MAX_WINDOW_BYTES ? gpu->info.limits.max_binding_bytes : MAX_WINDOW_BYTES;
   uint64_t n = (n_bytes - gpu->info.limits.storage_alignment) / 4;
   return (int64_t)(n / 1024 * 1024);
 }
 
 weft__gpu_range weft__gpu_window(const weft__gpu *gpu, const weft_tensor *t, int64_t first, int64_t n,
                                  uint32_t *offset) {
-  uint64_t start = (uint64_t)(t->offset + first) * 4, aligned = start / gpu->info.limits.storage_alignment *
-                                                                 gpu->info.limits.storage_alignment;
+  uint64_t start = (uint64_t)(t->offset + first) * 4,
+           aligned = start / gpu->info.limits.storage_alignment * gpu->info.limits.storage_alignment;
   size_t capacity;
   weft__size_class(t->storage->n_bytes, &capacity);
   uint64_t n_bytes = (start - aligned + (uint64_t)(n > 0 ? n : 1) * 4 + 15) / 16 * 16; /* no binding is empty */

@@ -13,8 +13,8 @@ static int64_t min_i64(int64_t a, int64_t b) { return a < b ? a : b; }
 /* ---- contiguous elements ---- */
 
 /* Runs a flat kernel over n elements of `in` (n_in operands of them) and `out`. */
-static weft_status run_flat(weft__gpu *gpu, weft__gpu_kernel kernel, uint32_t op, const weft_tensor *const *in, int n_in,
-                            const weft_tensor *out, float factor) {
+static weft_status run_flat(weft__gpu *gpu, weft__gpu_kernel kernel, uint32_t op, const weft_tensor *const *in,
+                            int n_in, const weft_tensor *out, float factor) {
   const weft__wgsl_const constants[] = {{"OP", op}, {NULL, 0}};
   int64_t n = weft_tensor_numel(out), window = weft__gpu_window_elements(gpu);
   weft_status status = WEFT_OK;
@@ -50,7 +50,7 @@ static int64_t span(const weft_tensor *t) {
 }
 
 static weft_status run_strided(weft__gpu *gpu, uint32_t op, const weft_tensor *a, const weft_tensor *b,
-                              const weft_tensor *out) {
+                               const weft_tensor *out) {
   const weft__wgsl_const constants[] = {{"OP", op}, {NULL, 0}};
   int64_t n = weft_tensor_numel(out), window = weft__gpu_window_elements(gpu);
   if (span(a) > window || span(b) > window)
@@ -118,6 +118,12 @@ static weft_status run_unary(weft__backend *backend, const weft__op_call *call, 
 weft_status weft__gpu_scale(weft__backend *backend, const weft__op_call *call) {
   return run_unary(backend, call, SCALE, ((const weft_scale_attrs *)call->attrs)->factor);
 }
-weft_status weft__gpu_relu(weft__backend *backend, const weft__op_call *call) { return run_unary(backend, call, RELU, 0); }
-weft_status weft__gpu_gelu(weft__backend *backend, const weft__op_call *call) { return run_unary(backend, call, GELU, 0); }
-weft_status weft__gpu_silu(weft__backend *backend, const weft__op_call *call) { return run_unary(backend, call, SILU, 0); }
+weft_status weft__gpu_relu(weft__backend *backend, const weft__op_call *call) {
+  return run_unary(backend, call, RELU, 0);
+}
+weft_status weft__gpu_gelu(weft__backend *backend, const weft__op_call *call) {
+  return run_unary(backend, call, GELU, 0);
+}
+weft_status weft__gpu_silu(weft__backend *backend, const weft__op_call *call) {
+  return run_unary(backend, call, SILU, 0);
+}

@@ -113,9 +113,16 @@ static weft__gpu_gemm_params gemm_params(const product *p) {
 /* Products of tiles, with `n_slices` planes at `to` if k is cut. */
 static weft_status dispatch_tiles(const product *p, const tile_shape *t, weft__gpu_gemm_params *params,
                                   const weft__gpu_range *ranges, int64_t n_slices, bool accumulate) {
-  const weft__wgsl_const constants[] = {
-      {"BM", t->bm}, {"BN", t->bn}, {"BK", t->bk}, {"NX", t->nx}, {"NY", t->ny}, {"SLICES", t->slices},
-      {"TRANS_A", p->a.is_transposed}, {"TRANS_B", p->b.is_transposed}, {"ACCUMULATE", accumulate}, {NULL, 0}};
+  const weft__wgsl_const constants[] = {{"BM", t->bm},
+                                        {"BN", t->bn},
+                                        {"BK", t->bk},
+                                        {"NX", t->nx},
+                                        {"NY", t->ny},
+                                        {"SLICES", t->slices},
+                                        {"TRANS_A", p->a.is_transposed},
+                                        {"TRANS_B", p->b.is_transposed},
+                                        {"ACCUMULATE", accumulate},
+                                        {NULL, 0}};
   const uint32_t groups[] = {(uint32_t)(p->n / t->bn), (uint32_t)(p->m / t->bm), (uint32_t)(p->n_batch * n_slices)};
   return weft__gpu_dispatch3(p->gpu, WEFT__KERNEL_gemm, constants, ranges, params, groups);
 }
@@ -156,8 +163,8 @@ static int64_t choose_slices(const product *p, const tile_shape *t) {
 }
 
 /* k cut into slices: planes of their own, then their sum. */
-static weft_status run_sliced(const product *p, const tile_shape *t, weft__gpu_gemm_params *params, weft__gpu_range *ranges,
-                              int64_t n_slices) {
+static weft_status run_sliced(const product *p, const tile_shape *t, weft__gpu_gemm_params *params,
+                              weft__gpu_range *ranges, int64_t n_slices) {
   weft__gpu *gpu = p->gpu;
   int64_t step = t ? t->bk * t->slices : 16, plane = p->m * p->n;
   params->k_slice = (uint32_t)((p->k + n_slices * step - 1) / (n_slices * step) * step);
@@ -171,7 +178,8 @@ static weft_status run_sliced(const product *p, const tile_shape *t, weft__gpu_g
   if (status) return status;
   ranges[2] = (weft__gpu_range){planes, 0, n_bytes};
   params->c_offset = 0;
-  status = t ? dispatch_tiles(p, t, params, ranges, n_slices, false) : dispatch_edge(p, params, ranges, n_slices, false);
+  status =
+      t ? dispatch_tiles(p, t, params, ranges, n_slices, false) : dispatch_edge(p, params, ranges, n_slices, false);
   const weft__wgsl_const constants[] = {{"ACCUMULATE", p->accumulate}, {NULL, 0}};
   const weft__gpu_sum_slices_params sum = {(uint32_t)plane, (uint32_t)plane, (uint32_t)n_slices, c_offset};
   const weft__gpu_range sum_ranges[] = {ranges[2], target};
@@ -214,7 +222,8 @@ static weft_status run_part(const product *p) {
   if (!is_plain) return dispatch_study(p, &params, ranges);
   int64_t n_slices = choose_slices(p, t);
   if (n_slices > 1) return run_sliced(p, t, &params, ranges, n_slices);
-  return t ? dispatch_tiles(p, t, &params, ranges, 1, p->accumulate) : dispatch_edge(p, &params, ranges, 1, p->accumulate);
+  return t ? dispatch_tiles(p, t, &params, ranges, 1, p->accumulate)
+           : dispatch_edge(p, &params, ranges, 1, p->accumulate);
 }
 
 /* ---- cutting ---- */
@@ -230,14 +239,18 @@ static int64_t rows_that_fit(const matrix *x, int64_t rows, int64_t limit) {
 static weft_status run_matrix(product p) {
   int64_t limit = weft__gpu_window_elements(p.gpu), m = p.m, n = p.n, k = p.k;
   int64_t part_m = rows_that_fit(&p.c, m, limit), part_n = n, part_k = k;
-  if (p.a.is_transposed) part_k = min_i64(part_k, rows_that_fit(&p.a, k, limit));
-  else part_m = min_i64(part_m, rows_that_fit(&p.a, m, limit));
-  if (p.b.is_transposed) part_n = rows_that_fit(&p.b, n, limit);
-  else part_k = min_i64(part_k, rows_that_fit(&p.b, k, limit));
+  if (p.a.is_transposed)
+    part_k = min_i64(part_k, rows_that_fit(&p.a, k, limit));
+  else
+    part_m = min_i64(part_m, rows_that_fit(&p.a, m, limit));
+  if (p.b.is_transposed)
+    part_n = rows_that_fit(&p.b, n, limit);
+  else
+    part_k = min_i64(part_k, rows_that_fit(&p.b, k, limit));
   if (k == 0) part_k = 1; /* one part of no columns: it writes the zeros */
   if (part_m < 1 || part_n < 1 || part_k < 1)
-    return weft__error(WEFT_EUNSUPPORTED, "%s: matmul of rows longer than one binding (%lld elements)", p.gpu->info.name,
-                       (long long)limit);
+    return weft__error(WEFT_EUNSUPPORTED, "%s: matmul of rows longer than one binding (%lld elements)",
+                       p.gpu->info.name, (long long)limit);
   const product whole = p;
   weft_status status = WEFT_OK;
   for (int64_t i = 0; i < m && !status; i += part_m)
@@ -278,7 +291,7 @@ static bool describe(const weft_tensor *t, bool is_transposed, matrix *x) {
 }
 
 typedef struct batches {
-  int rank; /* of the batch axes */
+  int rank;                                                                           /* of the batch axes */
   int64_t shape[WEFT_MAX_RANK], a[WEFT_MAX_RANK], b[WEFT_MAX_RANK], c[WEFT_MAX_RANK]; /* extents and strides */
 } batches;
 

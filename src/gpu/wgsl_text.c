@@ -125,8 +125,10 @@ static weft_status add_replaced(weft__bytes *out, const char *text, const char *
       continue;
     }
     while (text < end && is_name(*text)) text++;
-    if ((size_t)(text - start) == n && !memcmp(start, name, n)) status = weft__bytes_printf(out, "%uu", value);
-    else status = weft__bytes_add(out, start, (size_t)(text - start));
+    if ((size_t)(text - start) == n && !memcmp(start, name, n))
+      status = weft__bytes_printf(out, "%uu", value);
+    else
+      status = weft__bytes_add(out, start, (size_t)(text - start));
   }
   return status;
 }

@@ -38,8 +38,10 @@ static size_t unescape(char *text, size_t n) {
     char c = text[i];
     if (c == '\\' && i + 1 < n) {
       c = text[++i];
-      if (c == 'n') c = '\n';
-      else if (c == 't') c = '\t';
+      if (c == 'n')
+        c = '\n';
+      else if (c == 't')
+        c = '\t';
     }
     text[out++] = c;
   }
@@ -58,8 +60,10 @@ static char opening_quote(const char *template, const char *at) {
 /* Whether the literal goes on from `text` to `end`: its quote does not stand between, unescaped. */
 static bool is_one_literal(const char *text, const char *end, char quote) {
   for (; text < end; text++) {
-    if (*text == '\\') text++;
-    else if (*text == quote) return false;
+    if (*text == '\\')
+      text++;
+    else if (*text == quote)
+      return false;
   }
   return true;
 }

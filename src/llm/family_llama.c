@@ -6,13 +6,13 @@
 #include <math.h> /* sqrt */
 
 typedef struct layer {
-  weft_tensor *attn_norm;  /* [C] */
-  weft_tensor *wq;         /* [H*D,C] */
-  weft_tensor *wk, *wv;    /* [G*D,C] */
-  weft_tensor *wo;         /* [C,H*D] */
-  weft_tensor *ffn_norm;   /* [C] */
-  weft_tensor *gate, *up;  /* [F,C] */
-  weft_tensor *down;       /* [C,F] */
+  weft_tensor *attn_norm; /* [C] */
+  weft_tensor *wq;        /* [H*D,C] */
+  weft_tensor *wk, *wv;   /* [G*D,C] */
+  weft_tensor *wo;        /* [C,H*D] */
+  weft_tensor *ffn_norm;  /* [C] */
+  weft_tensor *gate, *up; /* [F,C] */
+  weft_tensor *down;      /* [C,F] */
 } layer;
 
 typedef struct weights {

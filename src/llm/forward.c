@@ -62,7 +62,9 @@ weft_status weft_forward(weft_model *model, weft_kv_cache *cache, const weft_bat
     status = run(model, cache, batch, scope, logits);
     weft_scope_close(scope);
   }
-  if (status) weft__kv_abandon(cache);
-  else weft__kv_commit(cache, batch);
+  if (status)
+    weft__kv_abandon(cache);
+  else
+    weft__kv_commit(cache, batch);
   return status;
 }

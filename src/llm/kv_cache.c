@@ -6,7 +6,6 @@
 #include "llm/model.h"
 #include "tensor/tensor.h"
 
-
 typedef struct slot {
   int length;
   int n_blocks; /* blocks in the slot's row of the table */
@@ -115,7 +114,9 @@ int weft_kv_cache_length(const weft_kv_cache *cache, int index) {
 
 /* ---- blocks ---- */
 
-static int32_t *slot_row(const weft_kv_cache *c, int index) { return c->table + (size_t)index * (size_t)c->n_blocks_per_slot; }
+static int32_t *slot_row(const weft_kv_cache *c, int index) {
+  return c->table + (size_t)index * (size_t)c->n_blocks_per_slot;
+}
 
 /* Gives back the blocks of a slot from number n on. */
 static void drop_blocks(weft_kv_cache *c, int index, int n) {
@@ -194,8 +195,7 @@ static weft_status check_batch(weft_kv_cache *c, const weft_batch *batch) {
   for (int n = 0; n < batch->n_tokens; n++) {
     int32_t id = batch->token[n], index = batch->slot[n], position = batch->position[n];
     if (id < 0 || id >= c->model->info.n_vocab)
-      return weft__error(WEFT_EINVAL, "batch: token id %d is outside the vocabulary of %d", id,
-                         c->model->info.n_vocab);
+      return weft__error(WEFT_EINVAL, "batch: token id %d is outside the vocabulary of %d", id, c->model->info.n_vocab);
     if (!is_slot(c, index))
       return weft__error(WEFT_EINVAL, "batch: slot %d of a cache with %d", index, c->options.n_slots);
     if (position != c->next_position[index])

@@ -77,10 +77,8 @@ weft_status weft__load_hparams(weft_model *model) {
     int64_t max;
     int64_t *value;
   } INTS[] = {
-      {"block_count", 1, 4096, &h->n_layers},
-      {"embedding_length", 1, LARGEST_EXTENT, &h->width},
-      {"attention.head_count", 1, 65536, &h->n_heads},
-      {"feed_forward_length", 1, LARGEST_EXTENT, &h->ffn_width},
+      {"block_count", 1, 4096, &h->n_layers},          {"embedding_length", 1, LARGEST_EXTENT, &h->width},
+      {"attention.head_count", 1, 65536, &h->n_heads}, {"feed_forward_length", 1, LARGEST_EXTENT, &h->ffn_width},
       {"context_length", 1, INT_MAX, &h->n_ctx_train},
   };
   weft_status status = WEFT_OK;
@@ -134,7 +132,8 @@ static const weft_gguf_tensor *find_weight(const weft_model *model, const char *
   if (!fits) {
     char found[80], expected[80];
     weft__error(WEFT_EFORMAT, "%s: the tensor %s has shape %s, expected %s", path, name,
-                extents_text(found, sizeof found, t->rank, t->shape), extents_text(expected, sizeof expected, rank, shape));
+                extents_text(found, sizeof found, t->rank, t->shape),
+                extents_text(expected, sizeof expected, rank, shape));
     return NULL;
   }
   return t;
@@ -156,8 +155,10 @@ static weft_tensor *load_weight(weft_model *model, const char *name, int rank, c
 }
 
 static void full_name(char *full, const char *name, int layer) {
-  if (layer < 0) snprintf(full, NAME_MAX_BYTES, "%s", name);
-  else snprintf(full, NAME_MAX_BYTES, "blk.%d.%s", layer, name);
+  if (layer < 0)
+    snprintf(full, NAME_MAX_BYTES, "%s", name);
+  else
+    snprintf(full, NAME_MAX_BYTES, "blk.%d.%s", layer, name);
 }
 
 weft_tensor *weft__load_product(weft_model *model, const char *name, int layer, int64_t n_rows, int64_t n_cols) {

@@ -9,16 +9,16 @@
 /* Read from the file's metadata, checked against one another before any weight is loaded. */
 typedef struct weft__hparams {
   int64_t n_layers, width, n_heads, n_kv_heads, head_size, ffn_width, n_vocab, n_ctx_train;
-  int64_t rope_dims;           /* rotated elements of a head */
+  int64_t rope_dims;            /* rotated elements of a head */
   double rope_base, rope_scale; /* scale of the position: 1/factor under linear scaling */
   double norm_eps;
 } weft__hparams;
 
 /* What one forward pass works on.  N tokens, n_wanted of them with logits. */
 typedef struct weft__forward_inputs {
-  weft_tensor *ids, *positions, *slots; /* [N] i32 */
-  weft_tensor *block_table;             /* [n_slots, n_blocks_per_slot] i32 */
-  weft_tensor *wanted;                  /* [n_wanted] i32: rows of the batch */
+  weft_tensor *ids, *positions, *slots;     /* [N] i32 */
+  weft_tensor *block_table;                 /* [n_slots, n_blocks_per_slot] i32 */
+  weft_tensor *wanted;                      /* [n_wanted] i32: rows of the batch */
   weft_tensor *const *keys, *const *values; /* per layer */
 } weft__forward_inputs;
 

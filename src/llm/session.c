@@ -109,7 +109,7 @@ typedef struct generator {
   weft_session *session;
   const weft_generate_options *options;
   weft__text_stream stream;
-  size_t n_told; /* bytes of the text that the callback has had */
+  size_t n_told;  /* bytes of the text that the callback has had */
   int is_refused; /* the callback wants no more */
   weft__bytes tokens;
   weft_generation *out;
@@ -167,8 +167,8 @@ static weft_status loop(generator *g) {
       g->out->finish_reason = WEFT_FINISH_CANCELED;
       break;
     }
-    weft_status status = weft_sample(s->logits, s->model->info.n_vocab, &g->options->sampler,
-                                     (uint64_t)weft_session_length(s), &token);
+    weft_status status =
+        weft_sample(s->logits, s->model->info.n_vocab, &g->options->sampler, (uint64_t)weft_session_length(s), &token);
     if (!status) status = take_token(g, token, &is_done);
     if (!status && !is_done && n + 1 < limit) status = append_chunk(s, &token, 1, 1);
     if (status) return status;

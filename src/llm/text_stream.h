@@ -12,9 +12,9 @@ typedef struct weft__text_stream {
   size_t n_stop;
   char partial[4]; /* bytes of a character that is not complete yet */
   size_t n_partial;
-  weft__bytes text;   /* valid UTF-8: all so far */
-  size_t n_released;  /* bytes of it that a reader may have */
-  bool is_stopped;    /* a stop string was met: text ends before it */
+  weft__bytes text;  /* valid UTF-8: all so far */
+  size_t n_released; /* bytes of it that a reader may have */
+  bool is_stopped;   /* a stop string was met: text ends before it */
 } weft__text_stream;
 
 weft_status weft__text_stream_add(weft__text_stream *s, const char *bytes, size_t n_bytes);

@@ -42,8 +42,10 @@ bool weft__accelerator_matmul(int64_t m, int64_t n, int64_t k, const float *a, i
   pthread_mutex_lock(&state.lock);
   bool is_done = state.current.matmul && state.current.matmul(state.current.context, m, n, k, a, lda, transpose_a, b,
                                                               ldb, transpose_b, c, ldc) == WEFT_OK;
-  if (is_done) state.n_done++;
-  else state.n_failed++;
+  if (is_done)
+    state.n_done++;
+  else
+    state.n_failed++;
   pthread_mutex_unlock(&state.lock);
   return is_done;
 }

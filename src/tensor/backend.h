@@ -70,8 +70,8 @@ typedef struct weft__backend_class {
   weft_status (*sync)(weft__backend *backend);
   /* Fills in storage->buffer, n_bytes, layout and is_borrowed for a weight of `n_rows` x `n_cols` elements at `data`,
    * which stays valid as long as the storage if the use is PLAIN, else until the call returns. */
-  weft_status (*load_weight)(weft__backend *backend, weft_dtype dtype, int64_t n_rows, int64_t n_cols,
-                             const void *data, weft__weight_use use, weft__storage *storage);
+  weft_status (*load_weight)(weft__backend *backend, weft_dtype dtype, int64_t n_rows, int64_t n_cols, const void *data,
+                             weft__weight_use use, weft__storage *storage);
   /* Whether ops[call->op] can run this call (some dtypes or sizes may be missing); NULL: all of them. */
   bool (*supports)(const weft__backend *backend, const weft__op_call *call);
   weft__op_function ops[WEFT_OP_COUNT];
@@ -85,13 +85,13 @@ typedef struct weft__profile {
 
 struct weft__backend {
   const weft__backend_class *class;
-  char name[96];      /* "cpu (avx512, 2 threads)" */
-  size_t peak_bytes;  /* largest total of live and pooled buffers */
-  weft__backend *fallback; /* runs the operators that this one lacks (the CPU's); NULL on the CPU */
-  int64_t n_fallbacks;     /* how often it had to */
-  weft_op current_op;      /* the operator being run */
+  char name[96];                /* "cpu (avx512, 2 threads)" */
+  size_t peak_bytes;            /* largest total of live and pooled buffers */
+  weft__backend *fallback;      /* runs the operators that this one lacks (the CPU's); NULL on the CPU */
+  int64_t n_fallbacks;          /* how often it had to */
+  weft_op current_op;           /* the operator being run */
   const weft__profile *profile; /* [WEFT_OP_COUNT] if the backend measures, else NULL */
-  bool poison;        /* fill every buffer handed out with 0xFF bytes (NaN): tests find elements left unwritten */
+  bool poison; /* fill every buffer handed out with 0xFF bytes (NaN): tests find elements left unwritten */
 };
 
 struct weft_device {

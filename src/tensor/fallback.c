@@ -41,13 +41,16 @@ weft_status weft__op_fallback(weft__backend *backend, const weft__op_row *row, c
     mirrored.in[i] = &tensors[i];
   }
   mirrored.out = &tensors[call->n_inputs];
-  if (row->is_in_place) tensors[call->n_inputs] = tensors[0];
-  else if (!status) status = mirror_open(host, call->out, mirrored.out, &storages[call->n_inputs]);
+  if (row->is_in_place)
+    tensors[call->n_inputs] = tensors[0];
+  else if (!status)
+    status = mirror_open(host, call->out, mirrored.out, &storages[call->n_inputs]);
   if (!status) status = host->class->ops[call->op](host, &mirrored);
   if (!status && !row->is_in_place)
     status = weft_tensor_write(call->out, storages[call->n_inputs].buffer, storages[call->n_inputs].n_bytes);
   for (int i = 0; i < call->n_inputs && row->is_in_place && !status; i++) /* it may have written to any of them */
-    if (weft__is_contiguous(call->in[i])) status = weft_tensor_write(call->in[i], storages[i].buffer, storages[i].n_bytes);
+    if (weft__is_contiguous(call->in[i]))
+      status = weft_tensor_write(call->in[i], storages[i].buffer, storages[i].n_bytes);
   for (int i = 0; i <= call->n_inputs; i++) mirror_close(&storages[i]);
   return status;
 }

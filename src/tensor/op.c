@@ -7,11 +7,16 @@
 
 static const weft__op_row OPS[WEFT_OP_COUNT] = {
 #define WEFT_OP(name, n_inputs, attributes, formula)                                                                   \
-  [WEFT_OP_ID_##name] = {#name, n_inputs, HAS_ATTRS_##attributes, formula, weft__shape_##name, NULL,                   \
+  [WEFT_OP_ID_##name] = {#name,                                                                                        \
+                         n_inputs,                                                                                     \
+                         HAS_ATTRS_##attributes,                                                                       \
+                         formula,                                                                                      \
+                         weft__shape_##name,                                                                           \
+                         NULL,                                                                                         \
                          WEFT_OP_ID_##name == WEFT_OP_ID_kv_append},
 #define WEFT_COMPOSITE(name, n_inputs, attributes, formula)                                                            \
-  [WEFT_OP_ID_##name] = {#name,   n_inputs, HAS_ATTRS_##attributes, formula, weft__shape_##name, weft__lower_##name,   \
-                         false},
+  [WEFT_OP_ID_##                                                                                                       \
+      name] = {#name, n_inputs, HAS_ATTRS_##attributes, formula, weft__shape_##name, weft__lower_##name, false},
 #include "weft/ops.def"
 #undef WEFT_OP
 };
@@ -57,8 +62,8 @@ weft_tensor *weft__op_run(weft_scope *scope, weft_op op, weft_tensor *const *in,
     weft__error(WEFT_EUNSUPPORTED, "%s: not available on %s", row->name, backend->name);
     return NULL;
   }
-  call.out = row->is_in_place ? weft__tensor_alias(scope, in[0])
-                              : weft_tensor_new(scope, shape.dtype, shape.rank, shape.dim);
+  call.out =
+      row->is_in_place ? weft__tensor_alias(scope, in[0]) : weft_tensor_new(scope, shape.dtype, shape.rank, shape.dim);
   if (!call.out) return NULL;
   backend->current_op = op;
   if (run ? run(backend, &call) : weft__op_fallback(backend, row, &call)) {

@@ -48,8 +48,10 @@ void weft__scope_attach(weft_scope *scope, weft_tensor *t) {
 }
 
 void weft__scope_detach(weft_tensor *t) {
-  if (t->prev) t->prev->next = t->next;
-  else t->scope->first = t->next;
+  if (t->prev)
+    t->prev->next = t->next;
+  else
+    t->scope->first = t->next;
   if (t->next) t->next->prev = t->prev;
   t->scope = NULL;
 }

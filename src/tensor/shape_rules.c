@@ -11,8 +11,8 @@ static weft_status mismatch(const weft__op_call *call, const char *rule) {
   weft__bytes list = {0};
   for (int i = 0; i < call->n_inputs; i++)
     if (weft__bytes_printf(&list, "%s%c %s", i ? ", " : "", 'a' + i, weft__shape_text(call->in[i], text[i]))) break;
-  weft_status status = weft__error(WEFT_EINVAL, "%s: %s; got %s", weft__op_get(call->op)->name, rule,
-                                   list.data ? list.data : "?");
+  weft_status status =
+      weft__error(WEFT_EINVAL, "%s: %s; got %s", weft__op_get(call->op)->name, rule, list.data ? list.data : "?");
   weft__bytes_clear(&list);
   return status;
 }
@@ -69,8 +69,7 @@ weft_status weft__shape_softmax(const weft__op_call *call, weft__shape *out) {
 }
 
 weft_status weft__shape_silu_mul(const weft__op_call *call, weft__shape *out) {
-  if (!is_rows(call->in[0], WEFT_F32) || !is_rows(call->in[1], WEFT_F32) ||
-      !weft__same_shape(call->in[0], call->in[1]))
+  if (!is_rows(call->in[0], WEFT_F32) || !is_rows(call->in[1], WEFT_F32) || !weft__same_shape(call->in[0], call->in[1]))
     return mismatch(call, "wants two f32 tensors of one shape");
   shape_of(call->in[0], out);
   return WEFT_OK;
@@ -174,8 +173,7 @@ weft_status weft__shape_matmul_nt_gated(const weft__op_call *call, weft__shape *
 weft_status weft__shape_rope_table(const weft__op_call *call, weft__shape *out) {
   const weft_rope_table_attrs *attrs = call->attrs;
   if (!is_index(call->in[0], 1)) return mismatch(call, "wants i32 positions [N]");
-  if (attrs->n_dims < 2 || attrs->n_dims % 2 || !(attrs->base > 0) || !isfinite(attrs->base) ||
-      !isfinite(attrs->scale))
+  if (attrs->n_dims < 2 || attrs->n_dims % 2 || !(attrs->base > 0) || !isfinite(attrs->base) || !isfinite(attrs->scale))
     return mismatch(call, "wants an even n_dims, a base above 0 and a finite scale");
   *out = (weft__shape){WEFT_F32, 3, {call->in[0]->shape[0], 2, attrs->n_dims / 2}};
   return WEFT_OK;
@@ -222,7 +220,9 @@ weft_status weft__shape_paged_attention(const weft__op_call *call, weft__shape *
   bool fits = is_rows(q, WEFT_F32) && q->rank == 2 && is_paged(in[1], in[2], in[3], in[4], in[5], q->shape[0]) &&
               attrs->n_heads > 0 && attrs->n_heads % in[1]->shape[1] == 0 &&
               q->shape[1] == attrs->n_heads * in[1]->shape[2] && isfinite(attrs->scale);
-  if (!fits) return mismatch(call, "wants f32 q [N,H*D], caches of G heads that divide H, a block table and N positions and slots");
+  if (!fits)
+    return mismatch(call,
+                    "wants f32 q [N,H*D], caches of G heads that divide H, a block table and N positions and slots");
   shape_of(q, out);
   return WEFT_OK;
 }

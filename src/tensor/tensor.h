@@ -28,7 +28,7 @@ typedef struct weft__shape {
   int64_t dim[WEFT_MAX_RANK];
 } weft__shape;
 
-bool weft__shape_numel(int rank, const int64_t *shape, int64_t *numel); /* false: negative extent or overflow */
+bool weft__shape_numel(int rank, const int64_t *shape, int64_t *numel);     /* false: negative extent or overflow */
 void weft__shape_strides(int rank, const int64_t *shape, int64_t *strides); /* of a contiguous tensor */
 bool weft__broadcast(const weft_tensor *a, const weft_tensor *b, weft__shape *out); /* NumPy's rule */
 bool weft__is_contiguous(const weft_tensor *t);

@@ -36,9 +36,7 @@ static void with_cpu(const char *variant, weft_arithmetic arithmetic, int n_thre
   with_options(variant, &options, test);
 }
 
-static struct {
-  bool use_gpus;
-} state;
+static struct { bool use_gpus; } state;
 
 void test_use_gpus(void) {
 #ifdef WEFT_GPU
@@ -80,8 +78,10 @@ void test_each_device(int n_threads, void (*test)(test_device *d)) {
     with_cpu(weft_cpu_variant_name(i), WEFT_EXACT, n_threads, test);
     n_run++;
   }
-  if (before) setenv("WEFT_CPU", before, 1);
-  else unsetenv("WEFT_CPU");
+  if (before)
+    setenv("WEFT_CPU", before, 1);
+  else
+    unsetenv("WEFT_CPU");
   free(before);
   assert_true(n_run > 0);
   if (state.use_gpus) each_gpu(test);
@@ -132,8 +132,10 @@ void *test_stored_weight(weft_dtype dtype, int64_t n_rows, int64_t n_cols, uint6
         uint32_t draw[4];
         weft__philox(seed, (uint64_t)(b * 32 + i), 2, draw);
         q[i] = (uint8_t)draw[0];
-        if (dtype == WEFT_Q8_0) value[i] = d * (int8_t)q[i];
-        else value[i] = d * (q[i] & 15) + m, value[i + 16] = d * (q[i] >> 4) + m;
+        if (dtype == WEFT_Q8_0)
+          value[i] = d * (int8_t)q[i];
+        else
+          value[i] = d * (q[i] & 15) + m, value[i + 16] = d * (q[i] >> 4) + m;
       }
     }
   }

@@ -9,8 +9,8 @@
 #define WEFT_BLOCKS_H
 
 /*                                  rows  vectors  k         columns  m     n */
-#define SGEMM_BLOCKS_AVX512(X) X(12,   2,       256,      512,     4096, 4096)
-#define SGEMM_BLOCKS_AVX2(X)   X(6,    2,       256,      256,     4096, 4096)
-#define SGEMM_BLOCKS_SCALAR(X) X(4,    2,       INT64_MAX, 64,     64,   256)
+#define SGEMM_BLOCKS_AVX512(X) X(12, 2, 256, 512, 4096, 4096)
+#define SGEMM_BLOCKS_AVX2(X) X(6, 2, 256, 256, 4096, 4096)
+#define SGEMM_BLOCKS_SCALAR(X) X(4, 2, INT64_MAX, 64, 64, 256)
 
 #endif

@@ -117,8 +117,6 @@ static inline vf vf_from_i32(vi a) { return _mm256_cvtepi32_ps(a); }
 static inline vi vi_dot_us(vi acc, vi w, vi x) {
   return _mm256_add_epi32(acc, _mm256_madd_epi16(_mm256_maddubs_epi16(w, x), _mm256_set1_epi16(1)));
 }
-static inline vi vi_dot_ss(vi acc, vi w, vi x) {
-  return vi_dot_us(acc, _mm256_abs_epi8(w), _mm256_sign_epi8(x, w));
-}
+static inline vi vi_dot_ss(vi acc, vi w, vi x) { return vi_dot_us(acc, _mm256_abs_epi8(w), _mm256_sign_epi8(x, w)); }
 
 #endif

@@ -32,7 +32,9 @@ static inline vf vf_set1(real x) { return x; }
 static inline vf vf_load(const float *p) { return *p; }
 static inline vf vf_load_n(const float *p, int n) { return n > 0 ? *p : 0; }
 static inline void vf_store(float *p, vf x) { *p = (float)x; }
-static inline void vf_store_n(float *p, vf x, int n) { if (n > 0) *p = (float)x; }
+static inline void vf_store_n(float *p, vf x, int n) {
+  if (n > 0) *p = (float)x;
+}
 static inline vf vf_load_real(const real *p) { return *p; }
 static inline void vf_store_real(real *p, vf x) { *p = x; }
 static inline vf vf_load_f16(const uint16_t *p) { return weft__f16_to_f32(*p); }
@@ -46,7 +48,9 @@ static inline vf vf_div(vf a, vf b) { return a / b; }
 static inline vf vf_fma(vf a, vf b, vf c) { return a * b + c; }
 static inline vf vf_max(vf a, vf b) { return a > b ? a : b; } /* max and min: b if either is NaN */
 static inline vf vf_min(vf a, vf b) { return a < b ? a : b; }
-static inline void vf_transpose(vf x[W]) { (void)x; } /* of W x W numbers: lane j of x[i] and lane i of x[j] change places */
+static inline void vf_transpose(vf x[W]) {
+  (void)x;
+} /* of W x W numbers: lane j of x[i] and lane i of x[j] change places */
 static inline vf vf_exp(vf x) { return exp(x); }
 static inline real vf_sum(vf x) { return x; }
 static inline real vf_hmax(vf x) { return x; }
@@ -60,7 +64,7 @@ static inline vi vi_load(const void *p) {
   return x;
 }
 static inline vi vi_and(vi a, vi b) { return a & b; }
-static inline vi vi_shr(vi a, int n) { return (vi)((uint32_t)a >> n); }             /* logical */
+static inline vi vi_shr(vi a, int n) { return (vi)((uint32_t)a >> n); }               /* logical */
 static inline vi vi_byte_s8(vi a, int i) { return (int8_t)((uint32_t)a >> (8 * i)); } /* byte i, sign-extended */
 static inline vf vf_from_i32(vi a) { return a; }
 

@@ -1,0 +1,60 @@
+/* bench.h - timing operators on a device, and the table and JSON object that weft bench gemm, matvec and ops print.
+ *
+ * A GPU runs what has been recorded in one submission, whose start and end cost more than many an operator does.  Its
+ * times are therefore those of 2N operators less those of N, divided by N. */
+#ifndef WEFT_CLI_BENCH_H
+#define WEFT_CLI_BENCH_H
+
+#include "cli.h"
+
+#include "weft/device.h"
+
+#include <jansson.h>
+
+enum { CLI_BENCH_MAX_REPS = 1000 };
+
+/* A device that is measured.  The speeds that others are compared with are NAN until they have been measured. */
+typedef struct cli_bench {
+  const cli_common *common;
+  weft_device *device;
+  bool is_cpu, is_software;
+  int n_reps;
+  double warm_up_ms;
+  double copy_gb_per_s; /* of a scale of CLI_BENCH_COPY_BYTES, read and written bytes together */
+  double peak_gflops;
+} cli_bench;
+
+#define CLI_BENCH_COPY_BYTES ((int64_t)256 << 20)
+
+typedef struct cli_bench_time {
+  double median_ms, min_ms; /* of one operator */
+} cli_bench_time;
+
+/* Runs the operator that is measured and returns its result, which is freed at once; NULL: it failed. */
+typedef weft_tensor *(*cli_bench_operator)(void *context, weft_scope *scope);
+
+/* Opens the device of the common options; gemm_tile as in weft_device_options.  An error was reported. */
+cli_exit cli_bench_open(cli_bench *bench, const cli_common *common, int gemm_tile, int n_reps);
+/* Prints on standard error what WEFT_GPU_TRACE=1 has recorded, and closes the device. */
+void cli_bench_close(cli_bench *bench);
+
+weft_status cli_bench_measure(const cli_bench *bench, cli_bench_operator run, void *context, cli_bench_time *time);
+
+/* GB/s of a scale of a tensor of `n_bytes`, which counts as the copy; and the time of an operator on one element. */
+weft_status cli_bench_copy(const cli_bench *bench, int64_t n_bytes, double *gb_per_s);
+weft_status cli_bench_smallest(const cli_bench *bench, double *ms);
+
+/* A rows x columns (columns 0: a vector of rows) tensor of uniform numbers: those of `stream`.  NULL on failure. */
+weft_tensor *cli_bench_uniform(weft_scope *scope, int64_t rows, int64_t columns, uint64_t stream);
+
+/* Sorts the values; the mean of the middle two if their number is even. */
+double cli_bench_median(double *values, int n);
+
+/* Reads "4x5" as whole numbers of at least 1 into values[0..max-1] and returns how many; 0: the text is wrong. */
+int cli_bench_parse_extents(const char *text, size_t n_bytes, int64_t *values, int max);
+
+/* The parts of the JSON objects that all benchmarks share: a row with its name and times; and the whole. */
+json_t *cli_bench_row_json(const char *name, cli_bench_time time);
+cli_exit cli_bench_print_json(const cli_bench *bench, json_t *cases);
+
+#endif

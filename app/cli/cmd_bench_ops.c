@@ -1,0 +1,264 @@
+/* cmd_bench_ops.c - weft bench matvec and weft bench ops: operators that memory bounds, against the speed of a copy. */
+#include "bench.h"
+#include "cmd.h"
+#include "output.h"
+
+#include "weft/ops.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef struct bench_options {
+  cli_common common;
+  int n_reps;
+} bench_options;
+
+enum { MAX_SHAPES = 16 };
+static const double MAX_ELEMENTS = 0x1p33;
+
+/* A measured operator; bytes are those it must read and write at least. */
+typedef struct row {
+  char name[64];
+  double n_bytes;
+  cli_bench_time time;
+  double same_gb_per_s; /* bench ops: of the copy of the same size */
+} row;
+
+typedef struct shape {
+  int64_t rows, columns;
+} shape;
+
+static double rate(const row *r) { return 1e-6 * r->n_bytes / r->time.median_ms; }
+
+/* Reads ROWSxCOLS arguments; `fallback` if there is none. */
+static cli_exit read_shapes(const char *command, const cli_args *args, shape fallback, shape *shapes, int *n) {
+  int64_t extents[2];
+  *n = args->n;
+  if (args->n == 0) shapes[(*n)++] = fallback;
+  for (int i = 0; i < args->n; i++) {
+    const char *text = args->values[i];
+    if (cli_bench_parse_extents(text, strlen(text), extents, 2) != 2 ||
+        (double)extents[0] * (double)extents[1] > MAX_ELEMENTS) {
+      cli_error("%s: '%s' is no shape (give ROWSxCOLUMNS, as in 4096x4096, of at most 2^33 elements)", command, text);
+      return CLI_USAGE;
+    }
+    shapes[i] = (shape){extents[0], extents[1]};
+  }
+  return CLI_OK;
+}
+
+static void print_head(const cli_bench *bench) {
+  cli_outf("%s\ncopy %.1f GB/s (scale of %d MiB), median of %d\n\n", weft_device_name(bench->device),
+           bench->copy_gb_per_s, (int)(CLI_BENCH_COPY_BYTES >> 20), bench->n_reps);
+}
+
+/* ---- matvec ---- */
+
+typedef struct operands {
+  weft_tensor *a, *b;
+} operands;
+
+static weft_tensor *run_matvec(void *context, weft_scope *scope) {
+  static const weft_matmul_attrs plain = {0};
+  const operands *o = context;
+  return weft_matmul(scope, o->a, o->b, &plain);
+}
+
+/* Only the matrix counts: the vectors are small beside it. */
+static weft_status measure_matvec(const cli_bench *bench, shape s, row *r) {
+  weft_scope *scope;
+  weft_status status = weft_scope_open(&scope, bench->device, NULL);
+  if (status) return status;
+  operands o = {cli_bench_uniform(scope, s.rows, s.columns, 0), cli_bench_uniform(scope, s.columns, 0, 1)};
+  snprintf(r->name, sizeof r->name, "%lldx%lld", (long long)s.rows, (long long)s.columns);
+  r->n_bytes = 4.0 * (double)s.rows * (double)s.columns;
+  status = o.a && o.b ? cli_bench_measure(bench, run_matvec, &o, &r->time) : weft_last_status();
+  weft_scope_close(scope);
+  return status;
+}
+
+static cli_exit print_matvec(const cli_bench *bench, const row *rows, int n) {
+  json_t *cases = bench->common->json ? json_array() : NULL;
+  if (!cases) {
+    print_head(bench);
+    cli_outf("%-20s %12s %12s %10s %8s\n", "shape", "median ms", "min ms", "GB/s", "of copy");
+  }
+  for (int i = 0; i < n; i++) {
+    const row *r = &rows[i];
+    double fraction = rate(r) / bench->copy_gb_per_s;
+    if (!bench->common->json) {
+      cli_outf("%-20s %12.4f %12.4f %10.1f %8.3f\n", r->name, r->time.median_ms, r->time.min_ms, rate(r), fraction);
+      continue;
+    }
+    json_t *object = cli_bench_row_json(r->name, r->time);
+    cli_json_set(object, "gb_per_s", cli_json_number(rate(r)));
+    cli_json_set(object, "fraction_of_peak", cli_json_number(fraction));
+    cli_json_add(cases, object);
+  }
+  return bench->common->json ? cli_bench_print_json(bench, cases) : CLI_OK;
+}
+
+static cli_exit run_bench_matvec(void *options, const cli_args *args) {
+  const bench_options *o = options;
+  shape shapes[MAX_SHAPES];
+  row rows[MAX_SHAPES];
+  cli_bench bench;
+  int n;
+  cli_exit code = read_shapes("bench matvec", args, (shape){16384, 4096}, shapes, &n);
+  if (!code) code = cli_bench_open(&bench, &o->common, 0, o->n_reps);
+  if (code) return code;
+  weft_status status = cli_bench_copy(&bench, CLI_BENCH_COPY_BYTES, &bench.copy_gb_per_s);
+  for (int i = 0; i < n && !status; i++) status = measure_matvec(&bench, shapes[i], &rows[i]);
+  code = status ? cli_fail() : print_matvec(&bench, rows, n);
+  cli_bench_close(&bench);
+  return code;
+}
+
+/* ---- ops ---- */
+
+static weft_tensor *run_add(void *context, weft_scope *scope) {
+  const operands *o = context;
+  return weft_add(scope, o->a, o->b);
+}
+
+static weft_tensor *run_scale(void *context, weft_scope *scope) {
+  static const weft_scale_attrs half = {0.5f};
+  const operands *o = context;
+  return weft_scale(scope, o->a, &half);
+}
+
+static weft_tensor *run_gelu(void *context, weft_scope *scope) {
+  const operands *o = context;
+  return weft_gelu(scope, o->a);
+}
+
+static weft_tensor *run_softmax(void *context, weft_scope *scope) {
+  const operands *o = context;
+  return weft_softmax(scope, o->a);
+}
+
+/* n_tensors: operands and result. */
+static const struct measured_op {
+  const char *name;
+  cli_bench_operator run;
+  int n_tensors;
+} measured_ops[] = {{"scale", run_scale, 2}, {"add", run_add, 3}, {"gelu", run_gelu, 2}, {"softmax", run_softmax, 2}};
+
+enum { N_OPS = WEFT_COUNT(measured_ops) };
+
+/* The scale comes first: it is the copy that the others of this size are compared with. */
+static weft_status measure_uploaded(const cli_bench *bench, shape s, operands *o, row *rows) {
+  weft_status status = WEFT_OK;
+  for (int i = 0; i < (int)N_OPS && !status; i++) {
+    row *r = &rows[i];
+    snprintf(r->name, sizeof r->name, "%s %lldx%lld", measured_ops[i].name, (long long)s.rows, (long long)s.columns);
+    r->n_bytes = 4.0 * measured_ops[i].n_tensors * (double)s.rows * (double)s.columns;
+    status = cli_bench_measure(bench, measured_ops[i].run, o, &r->time);
+    if (!status) r->same_gb_per_s = rate(&rows[0]);
+  }
+  return status;
+}
+
+static weft_status measure_ops(const cli_bench *bench, shape s, row *rows) {
+  weft_scope *scope;
+  weft_status status = weft_scope_open(&scope, bench->device, NULL);
+  if (status) return status;
+  operands o = {cli_bench_uniform(scope, s.rows, s.columns, 0), cli_bench_uniform(scope, s.rows, s.columns, 1)};
+  status = o.a && o.b ? measure_uploaded(bench, s, &o, rows) : weft_last_status();
+  weft_scope_close(scope);
+  return status;
+}
+
+static cli_exit print_ops(const cli_bench *bench, const row *rows, int n) {
+  json_t *cases = bench->common->json ? json_array() : NULL;
+  if (!cases) {
+    print_head(bench);
+    cli_outf("%-24s %12s %12s %10s %10s %10s\n", "operator", "median ms", "min ms", "GB/s", "of scale", "of copy");
+  }
+  for (int i = 0; i < n; i++) {
+    const row *r = &rows[i];
+    double of_same = rate(r) / r->same_gb_per_s, of_copy = rate(r) / bench->copy_gb_per_s;
+    if (!bench->common->json) {
+      cli_outf("%-24s %12.4f %12.4f %10.1f %10.3f %10.3f\n", r->name, r->time.median_ms, r->time.min_ms, rate(r),
+               of_same, of_copy);
+      continue;
+    }
+    json_t *object = cli_bench_row_json(r->name, r->time);
+    cli_json_set(object, "gb_per_s", cli_json_number(rate(r)));
+    cli_json_set(object, "fraction_of_peak", cli_json_number(of_same));
+    cli_json_set(object, "fraction_of_copy", cli_json_number(of_copy));
+    cli_json_add(cases, object);
+  }
+  return bench->common->json ? cli_bench_print_json(bench, cases) : CLI_OK;
+}
+
+static cli_exit run_bench_ops(void *options, const cli_args *args) {
+  const bench_options *o = options;
+  shape shapes[MAX_SHAPES];
+  row rows[MAX_SHAPES * N_OPS];
+  cli_bench bench;
+  int n;
+  cli_exit code = read_shapes("bench ops", args, (shape){4096, 4096}, shapes, &n);
+  if (!code) code = cli_bench_open(&bench, &o->common, 0, o->n_reps);
+  if (code) return code;
+  weft_status status = cli_bench_copy(&bench, CLI_BENCH_COPY_BYTES, &bench.copy_gb_per_s);
+  for (int i = 0; i < n && !status; i++) status = measure_ops(&bench, shapes[i], &rows[i * N_OPS]);
+  code = status ? cli_fail() : print_ops(&bench, rows, n * N_OPS);
+  cli_bench_close(&bench);
+  return code;
+}
+
+/* ---- the commands ---- */
+
+static const cli_option bench_table[] = {
+    CLI_INT(bench_options, n_reps, "reps", 'r', "R", 1, CLI_BENCH_MAX_REPS,
+            "measurements of each case, after a warm-up (default 5)"),
+    CLI_END,
+};
+
+static const bench_options defaults = {.common = CLI_COMMON_DEFAULTS, .n_reps = 5};
+
+#define GPU_TIMES                                                                                                      \
+  "On a GPU the time of an operator is that of 2N in one submission less that of N, divided by N (at most 20), which " \
+  "leaves out submitting and waiting. WEFT_GPU_TRACE=1 in the environment adds a table of device times by operator "   \
+  "on "                                                                                                                \
+  "standard error.\n"
+
+const cli_command cli_cmd_bench_matvec = {
+    .name = "bench matvec",
+    .arguments = "[ROWSxCOLUMNS...]",
+    .summary = "measure matrix times vector against the speed of a copy",
+    .details =
+        "y = A x in f32; GB/s of A's bytes (default shape 16384x4096), and that as a fraction of the copy: a "
+        "scale of 256 MiB, whose read and written bytes both count.\n" GPU_TIMES
+        "With --json the object has device, n_reps, peak_gflops (null), copy_gb_per_s and cases, a list of name, "
+        "median_ms, min_ms, gb_per_s and fraction_of_peak (of the copy).",
+    .examples = "weft bench matvec\n"
+                "weft bench matvec 16384x4096 65535x8192 --device gpu --reps 20 --json",
+    .max_args = MAX_SHAPES,
+    .uses = CLI_USES_DEVICE,
+    .options = bench_table,
+    .defaults = &defaults,
+    .n_options_bytes = sizeof defaults,
+    .run = run_bench_matvec,
+};
+
+const cli_command cli_cmd_bench_ops = {
+    .name = "bench ops",
+    .arguments = "[ROWSxCOLUMNS...]",
+    .summary = "measure scale, add, gelu and softmax against the speed of a copy",
+    .details = "GB/s of the bytes that the operator reads and writes (default shape 4096x4096), as a fraction of the "
+               "scale of the same shape, which counts as a copy, and of a scale of 256 MiB.\n" GPU_TIMES
+               "With --json the object has device, n_reps, peak_gflops (null), copy_gb_per_s (of 256 MiB) and cases, a "
+               "list of name, median_ms, min_ms, gb_per_s, fraction_of_peak (of the scale of the same shape) and "
+               "fraction_of_copy (of 256 MiB).",
+    .examples = "weft bench ops\n"
+                "weft bench ops 4096x4096 128x1024 --device 0 --json",
+    .max_args = MAX_SHAPES,
+    .uses = CLI_USES_DEVICE,
+    .options = bench_table,
+    .defaults = &defaults,
+    .n_options_bytes = sizeof defaults,
+    .run = run_bench_ops,
+};
