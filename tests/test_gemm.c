@@ -27,9 +27,7 @@ static bool is_cpu(const test_device *d) { return strncmp(d->variant, "gpu", 3) 
 /* ---- references ---- */
 
 /* Numbers that a position alone decides, so that a matrix and its transpose hold the same. */
-static float number_at(uint64_t seed, uint64_t index) {
-  return (float)(2 * weft__rng_uniform(seed, index, 3) - 1);
-}
+static float number_at(uint64_t seed, uint64_t index) { return (float)(2 * weft__rng_uniform(seed, index, 3) - 1); }
 
 /* A sum in double and what it may be off by. */
 typedef struct sums {
@@ -103,8 +101,7 @@ static void free_grid(void) {
 static weft_tensor *corner(test_device *d, const float *large, int64_t rows, int64_t cols, bool is_transposed) {
   float *data = test_alloc((size_t)(rows * cols), sizeof *data);
   for (int64_t i = 0; i < rows; i++)
-    for (int64_t j = 0; j < cols; j++)
-      data[is_transposed ? j * rows + i : i * cols + j] = large[i * LARGEST + j];
+    for (int64_t j = 0; j < cols; j++) data[is_transposed ? j * rows + i : i * cols + j] = large[i * LARGEST + j];
   weft_tensor *t = is_transposed ? weft_tensor_from(d->scope, WEFT_F32, TEST_SHAPE(cols, rows), data)
                                  : weft_tensor_from(d->scope, WEFT_F32, TEST_SHAPE(rows, cols), data);
   assert_non_null(t);
@@ -239,7 +236,7 @@ static void check_broadcasting(test_device *d) {
       {{3, 3, 3}, {3, 0, 4}, {3, 4, 5}, {3, 0, 5}},
       {{3, 3, 3}, {3, 2, 0}, {3, 0, 5}, {3, 2, 5}},
       {{3, 3, 3}, {3, 2, 4}, {3, 4, 0}, {3, 2, 0}},
-      {{3, 3, 3}, {200, 3, 17}, {200, 17, 5}, {200, 3, 5}}, /* more matrices than are handed over at a time */
+      {{3, 3, 3}, {200, 3, 17}, {200, 17, 5}, {200, 3, 5}},     /* more matrices than are handed over at a time */
       {{3, 3, 3}, {3, 200, 170}, {3, 170, 190}, {3, 200, 190}}, /* large enough to be shared out each */
   };
   for (size_t i = 0; i < WEFT_COUNT(cases); i++) {
@@ -388,11 +385,8 @@ static const struct {
   int ranks[2];
   int64_t a[3], b[3];
 } THREAD_CASES[] = {
-    {{2, 2}, {301, 600}, {600, 260}},
-    {{3, 3}, {70, 9, 33}, {70, 33, 40}},
-    {{3, 3}, {3, 200, 170}, {3, 170, 190}},
-    {{2, 1}, {3000, 130}, {130}},
-    {{1, 2}, {130}, {130, 3000}},
+    {{2, 2}, {301, 600}, {600, 260}}, {{3, 3}, {70, 9, 33}, {70, 33, 40}}, {{3, 3}, {3, 200, 170}, {3, 170, 190}},
+    {{2, 1}, {3000, 130}, {130}},     {{1, 2}, {130}, {130, 3000}},
 };
 enum { N_THREAD_CASES = WEFT_COUNT(THREAD_CASES), MAX_THREADS = 5 };
 
@@ -402,9 +396,8 @@ static size_t result_bytes[N_THREAD_CASES];
 
 static void keep_results(test_device *d, int n_threads) {
   for (int i = 0; i < N_THREAD_CASES; i++) {
-    weft_tensor *y =
-        weft_matmul(d->scope, test_random(d, THREAD_CASES[i].ranks[0], THREAD_CASES[i].a, 1, 1),
-                    test_random(d, THREAD_CASES[i].ranks[1], THREAD_CASES[i].b, 1, 2), &PLAIN);
+    weft_tensor *y = weft_matmul(d->scope, test_random(d, THREAD_CASES[i].ranks[0], THREAD_CASES[i].a, 1, 1),
+                                 test_random(d, THREAD_CASES[i].ranks[1], THREAD_CASES[i].b, 1, 2), &PLAIN);
     results[n_threads][i] = test_read(y);
     result_bytes[i] = weft_tensor_bytes(y);
   }
@@ -476,12 +469,14 @@ static void check_gaps(test_device *d) {
     test_fill(b, (size_t)(k * n), 1, 2);
     for (int64_t i = 0; i < m * ldc; i++) c[i] = 77;
     const weft__gemm product = {.m = m, .n = n, .k = k, .a = a, .lda = k, .b = b, .ldb = n, .c = c, .ldc = ldc};
-    assert_int_equal(weft__cpu_gemm(weft__cpu_of(d->device->backend), 1, &product), WEFT_OK);
+    assert_int_equal(weft__gemm_run(weft__cpu_of(d->device->backend), 1, &product), WEFT_OK);
     sums one = alloc_sums(1);
     for (int64_t i = 0; i < m; i++)
       for (int64_t j = 0; j < ldc; j++) {
-        if (j < n) add_up(&one, 0, k, a + i * k, 1, b + j, n);
-        else one.want[0] = 77, one.tolerance[0] = 0;
+        if (j < n)
+          add_up(&one, 0, k, a + i * k, 1, b + j, n);
+        else
+          one.want[0] = 77, one.tolerance[0] = 0;
         if (!(fabs((double)c[i * ldc + j] - one.want[0]) <= one.tolerance[0]))
           fail_msg("shape %zu (%s): element %lld,%lld is %g, not %g", s, d->variant, (long long)i, (long long)j,
                    (double)c[i * ldc + j], one.want[0]);
@@ -523,7 +518,8 @@ static void no_memory_is_a_status(void **state) {
 
 /* ---- refusals ---- */
 
-static void refuse(test_device *d, weft_tensor *a, weft_tensor *b, const weft_matmul_attrs *attrs, const char *message) {
+static void refuse(test_device *d, weft_tensor *a, weft_tensor *b, const weft_matmul_attrs *attrs,
+                   const char *message) {
   assert_null(weft_matmul(d->scope, a, b, attrs));
   assert_int_equal(weft_last_status(), WEFT_EINVAL);
   if (!strstr(weft_last_error(), message)) fail_msg("\"%s\" lacks \"%s\"", weft_last_error(), message);

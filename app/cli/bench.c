@@ -131,7 +131,7 @@ static weft_status time_warm(const work *w, double one_ms, cli_bench_time *time)
 
 weft_status cli_bench_measure(const cli_bench *bench, cli_bench_operator run, void *context, cli_bench_time *time) {
   work w = {bench, run, context, NULL};
-  double one_ms;
+  double one_ms = 0;
   weft_status status = weft_scope_open(&w.scope, bench->device, NULL);
   if (status) return status;
   status = warm_up(&w, &one_ms);

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 typedef struct bench_options {
   cli_common common;
@@ -161,21 +162,43 @@ static weft_status time_ours(const cli_bench *device, const cli_product *p, cli_
   return status;
 }
 
+/* Threads that have nothing to do still look for work for a while; with as many as there are processors, those of one side
+ * would slow the other.  Hence a rest before each turn, and a product that wakes the threads before the one that is
+ * timed. */
+static void rest(void) {
+  const struct timespec pause = {.tv_nsec = 50 * 1000000L};
+  nanosleep(&pause, NULL);
+}
+
+static weft_status our_turn(weft_scope *scope, operands *o, double *ms) {
+  rest();
+  for (int i = 0; i < 2; i++) {
+    double start_ms = weft__now_ms();
+    weft_tensor *y = run_product(o, scope);
+    *ms = weft__now_ms() - start_ms;
+    if (!y) return weft_last_status();
+    weft_tensor_free(y);
+  }
+  return WEFT_OK;
+}
+
+static void peer_turn(const cli_blas *blas, const cli_product *p, float *c, double *ms) {
+  rest();
+  for (int i = 0; i < 2; i++) {
+    double start_ms = weft__now_ms();
+    cli_blas_run(blas, p, c);
+    *ms = weft__now_ms() - start_ms;
+  }
+}
+
 /* Ours and the peer's in turn, so that what else the machine does falls on both. */
 static weft_status alternate(const bench *b, const cli_product *p, weft_scope *scope, operands *o, float *c, row *r) {
   double ours_ms[CLI_BENCH_MAX_REPS], peer_ms[CLI_BENCH_MAX_REPS];
-  double start_ms = weft__now_ms(), warm_ms = start_ms + b->reference.warm_up_ms;
   int n_reps = b->o->n_reps;
-  for (int i = -1; i < n_reps; i += i >= 0 || weft__now_ms() >= warm_ms) {
-    int at = i < 0 ? 0 : i;
-    start_ms = weft__now_ms();
-    weft_tensor *y = run_product(o, scope);
-    ours_ms[at] = weft__now_ms() - start_ms;
-    if (!y) return weft_last_status();
-    weft_tensor_free(y);
-    start_ms = weft__now_ms();
-    cli_blas_run(&b->blas, p, c);
-    peer_ms[at] = weft__now_ms() - start_ms;
+  for (int i = 0; i < n_reps; i++) {
+    weft_status status = our_turn(scope, o, &ours_ms[i]);
+    if (status) return status;
+    peer_turn(&b->blas, p, c, &peer_ms[i]);
   }
   r->time.median_ms = cli_bench_median(ours_ms, n_reps);
   r->time.min_ms = ours_ms[0];
@@ -198,7 +221,7 @@ static weft_status time_both(const bench *b, const cli_product *p, row *r) {
 
 /* All kernels on the same operands, one after the other. */
 static weft_status measure_shape(bench *b, const shape *s) {
-  cli_product p = {s->batch, s->m, s->k, s->n};
+  cli_product p = {.batch = s->batch, .m = s->m, .k = s->k, .n = s->n};
   weft_status status = cli_product_fill(&p);
   for (int i = 0; i < b->n_tiles && !status; i++) {
     row *r = &b->rows[b->n_rows];
@@ -214,7 +237,7 @@ static weft_status measure_reference(bench *b) {
   cli_bench *reference = &b->reference;
   cli_bench_time time;
   const shape *s = &b->peak_shape;
-  cli_product p = {s->batch, s->m, s->k, s->n};
+  cli_product p = {.batch = s->batch, .m = s->m, .k = s->k, .n = s->n};
   weft_status status = cli_product_fill(&p);
   if (!status) status = time_ours(reference, &p, &time);
   cli_product_clear(&p);

@@ -97,7 +97,9 @@ static cli_exit run_version(void *options, const cli_args *args) {
   else
     print_text(selected);
   /* A wrong WEFT_CPU is reported after the list of what it could be. */
-  return code == CLI_OK && !selected ? cli_fail() : code;
+  if (code || selected) return code;
+  weft_cpu_variant_selected(); /* sets its error again, after that of a missing GPU */
+  return cli_fail();
 }
 
 static const version_options defaults = {.common = CLI_COMMON_DEFAULTS};

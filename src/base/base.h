@@ -21,6 +21,15 @@
 
 /* Sets the thread's last error and returns `status`, so a failure is `return weft__error(WEFT_EINVAL, "x: why (do)")`. */
 weft_status weft__error(weft_status status, const char *format, ...) WEFT_PRINTF(2, 3);
+
+/* Tells compilers and analysers that an error never returns WEFT_OK, or they warn of values that a failure left unset. */
+static inline weft_status weft__failed(weft_status status) {
+#if defined(__GNUC__)
+  if (status == WEFT_OK) __builtin_unreachable();
+#endif
+  return status;
+}
+#define weft__error(...) weft__failed((weft__error)(__VA_ARGS__))
 /* The same for an errno: EIO (ENOMEM if that is what it says) and "what: strerror". */
 weft_status weft__errno_error(int error_number, const char *what);
 

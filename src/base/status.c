@@ -57,7 +57,7 @@ static void replace_control_characters(char *text) {
     if ((unsigned char)*text < ' ' || *text == 0x7F) *text = '?';
 }
 
-weft_status weft__error(weft_status status, const char *format, ...) {
+weft_status(weft__error)(weft_status status, const char *format, ...) {
   assert(status != WEFT_OK && is_known(status));
   /* The arguments may include weft_last_error() itself, so the new text is built beside the old one. */
   char text[ERROR_BYTES];

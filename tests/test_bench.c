@@ -1,0 +1,265 @@
+/* test_bench.c - weft bench gemm, matvec and ops as their users meet them.
+ *
+ * Times are whatever they are on this machine: the tests ask that they are there, in the cases asked for, and that what
+ * is computed from them agrees. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include "support/gpu_env.h"
+#include "support/run.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const no_gpu[] = {"WEFT_WGPU_LIB=/nonexistent/libwgpu_native.so", NULL};
+
+/* ---- running ---- */
+
+#define WEFT(environment, ...) run_weft(environment, (const char *const[]){__VA_ARGS__, NULL})
+
+static run_result run_weft(const char *const *environment, const char *const *words) {
+  const char *program = getenv("WEFT_TEST_PROGRAM");
+  const char *argv[RUN_MAX_WORDS + 2] = {program ? program : "build/weft"};
+  for (int i = 0; words[i]; i++) argv[i + 1] = words[i];
+  return run_program(argv, &(run_options){.environment = environment});
+}
+
+static void assert_status(const run_result *r, int status) {
+  if (r->status != status)
+    fail_msg("status %d (signal %d), expected %d; it said: %s", r->status, r->signal, status, r->err);
+}
+
+/* A run that ends with `status` and one line that says `part`; nothing on standard output.  Ends the result. */
+static void assert_error(run_result r, int status, const char *part) {
+  assert_status(&r, status);
+  if (strncmp(r.err, "weft: ", 6) != 0 || !strstr(r.err, part)) fail_msg("\"%s\" does not say \"%s\"", r.err, part);
+  assert_string_equal(r.out, "");
+  run_clear(&r);
+}
+
+/* The JSON object that a run printed; ends the result. */
+static json_t *take_json(run_result r) {
+  json_error_t error;
+  assert_status(&r, 0);
+  json_t *root = json_loads(r.out, 0, &error);
+  if (!json_is_object(root)) fail_msg("not a JSON object (%s): %s", error.text, r.out);
+  run_clear(&r);
+  return root;
+}
+
+static json_t *get(const json_t *object, const char *key) {
+  json_t *value = json_object_get(object, key);
+  if (!value) fail_msg("there is no \"%s\"", key);
+  return value;
+}
+
+static double get_number(const json_t *object, const char *key) {
+  json_t *value = get(object, key);
+  if (!json_is_number(value)) fail_msg("\"%s\" is not a number", key);
+  return json_number_value(value);
+}
+
+static const char *get_text(const json_t *object, const char *key) {
+  json_t *value = get(object, key);
+  if (!json_is_string(value)) fail_msg("\"%s\" is not a string", key);
+  return json_string_value(value);
+}
+
+static const json_t *case_at(const json_t *root, size_t i) { return json_array_get(get(root, "cases"), i); }
+
+static void assert_near(double x, double want) {
+  if (!(fabs(x / want - 1) < 1e-6)) fail_msg("%g, not %g", x, want);
+}
+
+/* A case with its name, times in order, and a rate of `work` millions a millisecond as a fraction of `peak`. */
+static void assert_case(const json_t *row, const char *name, const char *rate, double work, double peak) {
+  double median_ms = get_number(row, "median_ms"), min_ms = get_number(row, "min_ms");
+  assert_string_equal(get_text(row, "name"), name);
+  assert_true(min_ms > 0 && min_ms <= median_ms);
+  assert_near(get_number(row, rate), 1e-6 * work / median_ms);
+  assert_near(get_number(row, "fraction_of_peak"), get_number(row, rate) / peak);
+}
+
+/* ---- gemm ---- */
+
+static void assert_bound(const json_t *row) {
+  const char *bound = get_text(row, "bound_by");
+  assert_true(strcmp(bound, "launch") == 0 || strcmp(bound, "memory") == 0 || strcmp(bound, "arithmetic") == 0);
+}
+
+/* Each way to write a shape. */
+static void test_gemm_shapes(void **state) {
+  (void)state;
+  static const struct {
+    const char *name;
+    double n_flops;
+  } cases[] = {{"64x64@64x64", 2.0 * 64 * 64 * 64},
+               {"100x784@784x128", 2.0 * 100 * 784 * 128},
+               {"5x6@6x7", 2.0 * 5 * 6 * 7},
+               {"3x16x32@32x8", 2.0 * 3 * 16 * 32 * 8}};
+  json_t *root = take_json(WEFT(NULL, "bench", "gemm", "64", "100x784@784x128", "5x6x7", "3x16x32@32x8", "--device=cpu",
+                                "-r", "2", "--json"));
+  double peak = get_number(root, "peak_gflops");
+  assert_memory_equal(get_text(root, "device"), "cpu (", 5);
+  assert_int_equal(json_integer_value(get(root, "n_reps")), 2);
+  assert_true(get_number(root, "copy_gb_per_s") > 0);
+  assert_int_equal(json_array_size(get(root, "cases")), 4);
+  for (size_t i = 0; i < 4; i++) {
+    const json_t *row = case_at(root, i);
+    assert_case(row, cases[i].name, "gflops", cases[i].n_flops, peak);
+    assert_bound(row);
+    assert_string_equal(get_text(row, "tile"), "auto");
+    assert_true(json_is_null(get(row, "occupancy_estimate")));
+    assert_true(json_is_null(get(row, "peer_gflops")));
+    assert_true(json_is_null(get(row, "ratio")));
+  }
+  json_decref(root);
+}
+
+static void test_gemm_text(void **state) {
+  (void)state;
+  run_result r = WEFT(NULL, "bench", "gemm", "32", "--device", "cpu", "-t", "1", "-r", "1");
+  assert_status(&r, 0);
+  assert_non_null(strstr(r.out, "the 2048^3 product"));
+  assert_non_null(strstr(r.out, "GFLOP/s"));
+  assert_non_null(strstr(r.out, "\n32x32@32x32 "));
+  assert_null(strstr(r.out, "tile"));
+  assert_null(strstr(r.out, "peer"));
+  run_clear(&r);
+}
+
+static void test_gemm_errors(void **state) {
+  (void)state;
+  static const char *const shapes[] = {"0",           "12y", "2x3",         "2x3@4x5",  "1x2x3@3",
+                                       "1x2x3x4@4x5", "@",   "3x4@4x5@5x6", "16777217", "1048576x1048576@1048576x1",
+                                       "-1",          "x2x3"};
+  for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+    assert_error(WEFT(NULL, "bench", "gemm", "--device=cpu", "--", shapes[i]), 2, shapes[i]);
+  assert_error(WEFT(NULL, "bench", "gemm", "8", "--device=cpu", "--tile", "16"), 2, "--tile");
+  assert_error(WEFT(NULL, "bench", "gemm", "8", "--device=cpu", "--tile", "16,17"), 2, "'17'");
+  assert_error(WEFT(NULL, "bench", "gemm", "8", "--device=cpu", "--tile", ""), 2, "''");
+  assert_error(WEFT(NULL, "bench", "gemm", "8", "--tile", "8,8,8,8,8,8"), 2, "one too many");
+  assert_error(WEFT(NULL, "bench", "gemm", "8", "--reps", "0"), 2, "--reps");
+  assert_error(WEFT(NULL, "bench", "gemm", "8", "--device=cpu", "--peer-blas", "/nonexistent/libblas.so"), 1,
+               "/nonexistent/libblas.so");
+  assert_error(WEFT(NULL, "bench", "gemm", "8", "--device=cpu", "--peer-blas", "libm.so.6"), 1, "cblas_sgemm");
+  assert_error(WEFT(no_gpu, "bench", "gemm", "8", "--device=gpu"), 3, "");
+}
+
+/* ---- matvec and ops ---- */
+
+static void test_matvec(void **state) {
+  (void)state;
+  json_t *root = take_json(WEFT(NULL, "bench", "matvec", "300x200", "64x1", "--device=cpu", "-r", "2", "--json"));
+  double copy = get_number(root, "copy_gb_per_s");
+  assert_true(json_is_null(get(root, "peak_gflops")));
+  assert_int_equal(json_array_size(get(root, "cases")), 2);
+  assert_case(case_at(root, 0), "300x200", "gb_per_s", 4.0 * 300 * 200, copy);
+  assert_case(case_at(root, 1), "64x1", "gb_per_s", 4.0 * 64, copy);
+  json_decref(root);
+  assert_error(WEFT(NULL, "bench", "matvec", "300"), 2, "'300'");
+  assert_error(WEFT(NULL, "bench", "matvec", "3x3x3"), 2, "'3x3x3'");
+  assert_error(WEFT(NULL, "bench", "matvec", "1048576x1048576"), 2, "1048576x1048576");
+  assert_error(WEFT(no_gpu, "bench", "matvec", "3x3", "--device=0"), 3, "");
+}
+
+static void assert_ops(const json_t *root) {
+  static const struct {
+    const char *name;
+    int n_tensors;
+  } ops[] = {{"scale 64x128", 2}, {"add 64x128", 3}, {"gelu 64x128", 2}, {"softmax 64x128", 2}};
+  double copy = get_number(root, "copy_gb_per_s");
+  assert_int_equal(json_array_size(get(root, "cases")), 4);
+  for (size_t i = 0; i < 4; i++) {
+    const json_t *row = case_at(root, i);
+    assert_case(row, ops[i].name, "gb_per_s", 4.0 * ops[i].n_tensors * 64 * 128,
+                get_number(case_at(root, 0), "gb_per_s"));
+    assert_near(get_number(row, "fraction_of_copy"), get_number(row, "gb_per_s") / copy);
+  }
+}
+
+static void test_ops(void **state) {
+  (void)state;
+  json_t *root = take_json(WEFT(NULL, "bench", "ops", "64x128", "--device=cpu", "-r", "2", "--json"));
+  assert_ops(root);
+  json_decref(root);
+  run_result r = WEFT(NULL, "bench", "ops", "64x128", "--device=cpu", "-r", "1");
+  assert_status(&r, 0);
+  assert_non_null(strstr(r.out, "\nsoftmax 64x128 "));
+  assert_non_null(strstr(r.out, "of scale"));
+  run_clear(&r);
+  assert_error(WEFT(NULL, "bench", "ops", "64x"), 2, "'64x'");
+}
+
+/* ---- on a GPU ---- */
+
+/* Rows of all kernels side by side; the estimates follow from the workgroups that the help page describes. */
+static void test_tiles(void **state) {
+  (void)state;
+  static const struct {
+    const char *tile;
+    double occupancy;
+  } tiles[] = {{"naive", 1}, {"8", 1}, {"16", 1}, {"32", 0.75}};
+  for (int g = 0; gpu_env_generations[g]; g++) {
+    gpu_env_use(gpu_env_generations[g]);
+    json_t *root = take_json(
+        WEFT(NULL, "bench", "gemm", "64", "--tile", "naive,8,16,32,auto", "--device=gpu", "-r", "1", "--json"));
+    assert_int_equal(json_array_size(get(root, "cases")), 5);
+    for (size_t i = 0; i < 5; i++) {
+      const json_t *row = case_at(root, i);
+      assert_case(row, "64x64@64x64", "gflops", 2.0 * 64 * 64 * 64, get_number(root, "peak_gflops"));
+      assert_bound(row);
+      assert_string_equal(get_text(row, "tile"), i < 4 ? tiles[i].tile : "auto");
+      if (i < 4) assert_near(get_number(row, "occupancy_estimate"), tiles[i].occupancy);
+    }
+    assert_true(json_is_null(get(case_at(root, 4), "occupancy_estimate")));
+    json_decref(root);
+  }
+  gpu_env_use(NULL);
+}
+
+static void test_gpu_ops(void **state) {
+  (void)state;
+  for (int g = 0; gpu_env_generations[g]; g++) {
+    gpu_env_use(gpu_env_generations[g]);
+    json_t *root = take_json(WEFT(NULL, "bench", "ops", "64x128", "--device=gpu", "-r", "1", "--json"));
+    assert_ops(root);
+    json_decref(root);
+  }
+  gpu_env_use(NULL);
+}
+
+/* The table of the trace names the operators that have run; a run without the variable has none. */
+static void test_trace(void **state) {
+  (void)state;
+  static const char *const trace[] = {"WEFT_GPU_TRACE=1", NULL};
+  if (!gpu_env_generations[0]) return;
+  gpu_env_use(gpu_env_generations[0]);
+  run_result r = WEFT(trace, "bench", "matvec", "64x64", "--device=gpu", "-r", "1");
+  assert_status(&r, 0);
+  assert_non_null(strstr(r.err, "matmul"));
+  assert_non_null(strstr(r.err, "scale"));
+  run_clear(&r);
+  r = WEFT(NULL, "bench", "matvec", "64x64", "--device=gpu", "-r", "1");
+  assert_status(&r, 0);
+  assert_string_equal(r.err, "");
+  run_clear(&r);
+  assert_error(WEFT(NULL, "bench", "gemm", "8", "--device=gpu", "--peer-blas", "libm.so.6"), 2, "--peer-blas");
+  gpu_env_use(NULL);
+}
+
+int main(void) {
+  gpu_env_prepare();
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_gemm_shapes), cmocka_unit_test(test_gemm_text), cmocka_unit_test(test_gemm_errors),
+      cmocka_unit_test(test_matvec),      cmocka_unit_test(test_ops),       cmocka_unit_test(test_tiles),
+      cmocka_unit_test(test_gpu_ops),     cmocka_unit_test(test_trace),
+  };
+  return cmocka_run_group_tests_name("bench", tests, NULL, NULL);
+}
