@@ -362,6 +362,10 @@ static void check_special_pairs(test_device *d) {
   for (int i = 0; i < N_PAIRS; i++) {
     a[i] = SPECIAL[i / N_SPECIAL % N_SPECIAL];
     b[i] = SPECIAL[i % N_SPECIAL];
+    if (!strncmp(d->variant, "gpu", 3)) { /* which may take subnormals for 0, and 0 times infinity is NaN */
+      if (fpclassify(a[i]) == FP_SUBNORMAL) a[i] = 0;
+      if (fpclassify(b[i]) == FP_SUBNORMAL) b[i] = 0;
+    }
     sum[i] = (double)(a[i] + b[i]);
     product[i] = (double)(a[i] * b[i]);
     gate[i] = (double)(float)silu_of((double)a[i]);

@@ -42,7 +42,7 @@ uthash.h:     format tokenizer
 xxhash.h:     format tokenizer
 jansson.h:    app
 immintrin.h:  cpu
-pthread.h:    base tensor cpu
+pthread.h:    base tensor cpu gpu
 windows.h:    base
 sys/mman.h:   base
 dlfcn.h:      base

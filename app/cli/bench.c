@@ -16,6 +16,8 @@ enum {
   TOGETHER_MS = 50,  /* both together last about this long, if MAX_TOGETHER allows */
   GPU_WARM_UP_MS = 300,
   CPU_WARM_UP_MS = 100,
+  GPU_COPY_MIB = 256, /* several times a large GPU's cache */
+  CPU_COPY_MIB = 64,  /* the CPU's pool keeps no larger buffers, and new pages would cost more than the copy */
 };
 
 /* ---- the device ---- */
@@ -28,6 +30,7 @@ cli_exit cli_bench_open(cli_bench *bench, const cli_common *common, int gemm_til
   bench->is_cpu = cli_device_is_cpu(bench->device);
   bench->is_software = !bench->is_cpu && cli_device_is_software(bench->device);
   bench->warm_up_ms = bench->is_cpu ? CPU_WARM_UP_MS : bench->is_software ? 0 : GPU_WARM_UP_MS;
+  bench->copy_bytes = (int64_t)(bench->is_cpu ? CPU_COPY_MIB : GPU_COPY_MIB) << 20;
   return CLI_OK;
 }
 
@@ -168,14 +171,14 @@ static weft_status time_scale(const cli_bench *bench, int64_t n, cli_bench_time 
 }
 
 weft_status cli_bench_copy(const cli_bench *bench, int64_t n_bytes, double *gb_per_s) {
-  cli_bench_time time;
+  cli_bench_time time = {0};
   weft_status status = time_scale(bench, n_bytes / (int64_t)sizeof(float), &time);
   if (!status) *gb_per_s = 2e-6 * (double)n_bytes / time.median_ms;
   return status;
 }
 
 weft_status cli_bench_smallest(const cli_bench *bench, double *ms) {
-  cli_bench_time time;
+  cli_bench_time time = {0};
   weft_status status = time_scale(bench, 1, &time);
   if (!status) *ms = time.median_ms;
   return status;

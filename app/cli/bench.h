@@ -20,11 +20,10 @@ typedef struct cli_bench {
   bool is_cpu, is_software;
   int n_reps;
   double warm_up_ms;
-  double copy_gb_per_s; /* of a scale of CLI_BENCH_COPY_BYTES, read and written bytes together */
+  int64_t copy_bytes;   /* of the tensor that is scaled to measure a copy */
+  double copy_gb_per_s; /* of that scale, read and written bytes together */
   double peak_gflops;
 } cli_bench;
-
-#define CLI_BENCH_COPY_BYTES ((int64_t)256 << 20)
 
 typedef struct cli_bench_time {
   double median_ms, min_ms; /* of one operator */

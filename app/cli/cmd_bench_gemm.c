@@ -242,7 +242,7 @@ static weft_status measure_reference(bench *b) {
   if (!status) status = time_ours(reference, &p, &time);
   cli_product_clear(&p);
   if (!status) reference->peak_gflops = 1e-6 * n_flops(s) / time.median_ms;
-  if (!status) status = cli_bench_copy(reference, CLI_BENCH_COPY_BYTES, &reference->copy_gb_per_s);
+  if (!status) status = cli_bench_copy(reference, reference->copy_bytes, &reference->copy_gb_per_s);
   if (!status) status = cli_bench_smallest(reference, &b->smallest_ms);
   return status;
 }
@@ -425,7 +425,8 @@ const cli_command cli_cmd_bench_gemm = {
         "A shape is 512 (a square product), 100x784@784x128 (or 100x784x128) or, a batch with one right operand, "
         "8x512x512@512x512. Without one: 512, 1024, 2048, and on a hardware GPU 4096.\n"
         "The peak is measured in the same run: the rate of the 2048^3 product (512^3 on a software driver), so a "
-        "fraction may be above 1. The copy is a scale of 256 MiB, read and written bytes together. A product is bound "
+        "fraction may be above 1. The copy is a scale of 256 MiB (64 on a CPU), read and written bytes together. A "
+        "product is bound "
         "by launch if it takes less than 5 times as long as an operator on one element; else by arithmetic or memory, "
         "whichever takes longer: its operations at the peak, or its operands and result at the speed of the copy.\n"
         "The occupancy is an estimate: what part of 2048 invocations a core the workgroups can fill if a core has 48 "

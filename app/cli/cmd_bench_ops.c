@@ -50,7 +50,7 @@ static cli_exit read_shapes(const char *command, const cli_args *args, shape fal
 
 static void print_head(const cli_bench *bench) {
   cli_outf("%s\ncopy %.1f GB/s (scale of %d MiB), median of %d\n\n", weft_device_name(bench->device),
-           bench->copy_gb_per_s, (int)(CLI_BENCH_COPY_BYTES >> 20), bench->n_reps);
+           bench->copy_gb_per_s, (int)(bench->copy_bytes >> 20), bench->n_reps);
 }
 
 /* ---- matvec ---- */
@@ -108,7 +108,7 @@ static cli_exit run_bench_matvec(void *options, const cli_args *args) {
   cli_exit code = read_shapes("bench matvec", args, (shape){16384, 4096}, shapes, &n);
   if (!code) code = cli_bench_open(&bench, &o->common, 0, o->n_reps);
   if (code) return code;
-  weft_status status = cli_bench_copy(&bench, CLI_BENCH_COPY_BYTES, &bench.copy_gb_per_s);
+  weft_status status = cli_bench_copy(&bench, bench.copy_bytes, &bench.copy_gb_per_s);
   for (int i = 0; i < n && !status; i++) status = measure_matvec(&bench, shapes[i], &rows[i]);
   code = status ? cli_fail() : print_matvec(&bench, rows, n);
   cli_bench_close(&bench);
@@ -196,13 +196,13 @@ static cli_exit print_ops(const cli_bench *bench, const row *rows, int n) {
 static cli_exit run_bench_ops(void *options, const cli_args *args) {
   const bench_options *o = options;
   shape shapes[MAX_SHAPES];
-  row rows[MAX_SHAPES * N_OPS];
+  row rows[MAX_SHAPES * N_OPS] = {{0}};
   cli_bench bench;
   int n;
   cli_exit code = read_shapes("bench ops", args, (shape){4096, 4096}, shapes, &n);
   if (!code) code = cli_bench_open(&bench, &o->common, 0, o->n_reps);
   if (code) return code;
-  weft_status status = cli_bench_copy(&bench, CLI_BENCH_COPY_BYTES, &bench.copy_gb_per_s);
+  weft_status status = cli_bench_copy(&bench, bench.copy_bytes, &bench.copy_gb_per_s);
   for (int i = 0; i < n && !status; i++) status = measure_ops(&bench, shapes[i], &rows[i * N_OPS]);
   code = status ? cli_fail() : print_ops(&bench, rows, n * N_OPS);
   cli_bench_close(&bench);
@@ -231,7 +231,7 @@ const cli_command cli_cmd_bench_matvec = {
     .summary = "measure matrix times vector against the speed of a copy",
     .details =
         "y = A x in f32; GB/s of A's bytes (default shape 16384x4096), and that as a fraction of the copy: a "
-        "scale of 256 MiB, whose read and written bytes both count.\n" GPU_TIMES
+        "scale of 256 MiB (64 on a CPU), whose read and written bytes both count.\n" GPU_TIMES
         "With --json the object has device, n_reps, peak_gflops (null), copy_gb_per_s and cases, a list of name, "
         "median_ms, min_ms, gb_per_s and fraction_of_peak (of the copy).",
     .examples = "weft bench matvec\n"
@@ -249,10 +249,10 @@ const cli_command cli_cmd_bench_ops = {
     .arguments = "[ROWSxCOLUMNS...]",
     .summary = "measure scale, add, gelu and softmax against the speed of a copy",
     .details = "GB/s of the bytes that the operator reads and writes (default shape 4096x4096), as a fraction of the "
-               "scale of the same shape, which counts as a copy, and of a scale of 256 MiB.\n" GPU_TIMES
-               "With --json the object has device, n_reps, peak_gflops (null), copy_gb_per_s (of 256 MiB) and cases, a "
+               "scale of the same shape, which counts as a copy, and of a scale of 256 MiB (64 on a CPU).\n" GPU_TIMES
+               "With --json the object has device, n_reps, peak_gflops (null), copy_gb_per_s and cases, a "
                "list of name, median_ms, min_ms, gb_per_s, fraction_of_peak (of the scale of the same shape) and "
-               "fraction_of_copy (of 256 MiB).",
+               "fraction_of_copy.",
     .examples = "weft bench ops\n"
                 "weft bench ops 4096x4096 128x1024 --device 0 --json",
     .max_args = MAX_SHAPES,

@@ -4,6 +4,8 @@
 
 #include <string.h> /* memcpy */
 
+enum { PIECE = 4096 }; /* elements that are worth a task's step */
+
 /* ---- binary operators ---- */
 
 typedef struct binary_loop {
@@ -37,20 +39,27 @@ static void binary_rows(void *context, int64_t first, int64_t end) {
   }
 }
 
+/* Elements of two contiguous tensors of one shape; a row is a piece of PIECE of them. */
+static void binary_pieces(void *context, int64_t first, int64_t end) {
+  const binary_loop *l = context;
+  int64_t start = first * PIECE, n = (end * PIECE < l->n ? end * PIECE : l->n) - start;
+  l->cpu->kernels->binary(l->op, n, l->a + start, 1, l->b + start, 1, l->y + start);
+}
+
 static weft_status run_binary(weft__backend *backend, const weft__op_call *call, weft__binary op) {
   const weft_tensor *a = call->in[0], *b = call->in[1], *y = call->out;
   binary_loop l = {.cpu = weft__cpu_of(backend), .op = op, .n = 1};
   l.a = weft__cpu_data(a);
   l.b = weft__cpu_data(b);
   l.y = weft__cpu_data(y);
-  if (weft_tensor_numel(y) == 0) return WEFT_OK;
+  int64_t numel = weft_tensor_numel(y);
+  if (numel == 0) return WEFT_OK;
   if (weft__same_shape(a, b) && weft__is_contiguous(a) && weft__is_contiguous(b)) {
-    l.n = weft__n_cols(y); /* one axis of rows is all there is */
-    l.rank = 1;
-    l.shape[0] = weft__n_rows(y);
-    l.a_stride[0] = l.b_stride[0] = l.n;
-    l.a_step = l.b_step = 1;
-  } else if (y->rank > 0) {
+    l.n = numel;
+    weft__cpu_rows(l.cpu, (numel + PIECE - 1) / PIECE, PIECE, binary_pieces, &l);
+    return WEFT_OK;
+  }
+  if (y->rank > 0) {
     l.rank = y->rank - 1;
     for (int i = 0; i < l.rank; i++) {
       l.shape[i] = y->shape[i];
@@ -61,7 +70,7 @@ static weft_status run_binary(weft__backend *backend, const weft__op_call *call,
     l.a_step = broadcast_stride(a, y->rank, l.rank);
     l.b_step = broadcast_stride(b, y->rank, l.rank);
   }
-  weft__cpu_rows(l.cpu, weft_tensor_numel(y) / l.n, l.n, binary_rows, &l);
+  weft__cpu_rows(l.cpu, numel / l.n, l.n, binary_rows, &l);
   return WEFT_OK;
 }
 
@@ -91,25 +100,29 @@ typedef struct unary_loop {
   float *y;
 } unary_loop;
 
-/* A row whose elements are not neighbours is gathered, a piece at a time. */
+/* Elements of a contiguous tensor; a row is a piece of PIECE of them. */
+static void unary_pieces(void *context, int64_t first, int64_t end) {
+  const unary_loop *l = context;
+  int64_t numel = weft_tensor_numel(l->a), start = first * PIECE;
+  int64_t n = (end * PIECE < numel ? end * PIECE : numel) - start;
+  l->kernels->unary(l->op, n, (const float *)weft__cpu_data(l->a) + start, l->parameter, l->y + start);
+}
+
+/* n elements `step` apart are gathered, some at a time. */
 static void unary_row(const unary_loop *l, const float *a, int64_t step, int64_t n, float *y) {
-  enum { PIECE = 256 };
-  if (step == 1) {
-    l->kernels->unary(l->op, n, a, l->parameter, y);
-    return;
-  }
-  float piece[PIECE];
-  for (int64_t first = 0; first < n; first += PIECE) {
-    int64_t n_piece = n - first < PIECE ? n - first : PIECE;
-    for (int64_t i = 0; i < n_piece; i++) piece[i] = a[(first + i) * step];
-    l->kernels->unary(l->op, n_piece, piece, l->parameter, y + first);
+  enum { GATHERED = 256 };
+  float gathered[GATHERED];
+  for (int64_t first = 0; first < n; first += GATHERED) {
+    int64_t n_gathered = n - first < GATHERED ? n - first : GATHERED;
+    for (int64_t i = 0; i < n_gathered; i++) gathered[i] = a[(first + i) * step];
+    l->kernels->unary(l->op, n_gathered, gathered, l->parameter, y + first);
   }
 }
 
 static void unary_rows(void *context, int64_t first, int64_t end) {
   const unary_loop *l = context;
   const weft_tensor *a = l->a;
-  int64_t n = weft__n_cols(a), step = a->rank > 0 && n > 1 ? a->strides[a->rank - 1] : 1;
+  int64_t n = weft__n_cols(a);
   for (int64_t row = first; row < end; row++) {
     const float *from = weft__cpu_data(a);
     int64_t rest = row;
@@ -117,14 +130,20 @@ static void unary_rows(void *context, int64_t first, int64_t end) {
       from += rest % a->shape[i] * a->strides[i];
       rest /= a->shape[i];
     }
-    unary_row(l, from, step, n, l->y + row * n);
+    if (a->strides[a->rank - 1] == 1)
+      l->kernels->unary(l->op, n, from, l->parameter, l->y + row * n);
+    else
+      unary_row(l, from, a->strides[a->rank - 1], n, l->y + row * n);
   }
 }
 
 static weft_status run_unary(weft__backend *backend, const weft__op_call *call, weft__unary op, float parameter) {
   weft__cpu *cpu = weft__cpu_of(backend);
   unary_loop l = {cpu->kernels, op, parameter, call->in[0], weft__cpu_data(call->out)};
-  weft__cpu_rows(cpu, weft__n_rows(l.a), weft__n_cols(l.a), unary_rows, &l);
+  if (weft__is_contiguous(l.a))
+    weft__cpu_rows(cpu, (weft_tensor_numel(l.a) + PIECE - 1) / PIECE, PIECE, unary_pieces, &l);
+  else
+    weft__cpu_rows(cpu, weft__n_rows(l.a), weft__n_cols(l.a), unary_rows, &l);
   return WEFT_OK;
 }
 

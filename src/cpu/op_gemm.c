@@ -111,7 +111,7 @@ static void fold_batch(product *p) {
   for (int i = p->n_leading - 1; i >= 0; i--) {
     if (p->leading[i] == 1) continue;
     if (rows == 1) ld = a->batch_strides[i];
-    if (a->is_transposed || p->b.batch_strides[i] || a->batch_strides[i] != rows * ld || ld < a->cols) return;
+    if (a->is_transposed || p->b.batch_strides[i] || a->batch_strides[i] != rows * ld) return;
     rows *= p->leading[i];
   }
   a->rows = rows;

@@ -4,6 +4,7 @@
  * its version is one whose headers were tested; each place that was tried in vain has its part in the message. */
 #include "gpu/loader.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h> /* getenv */
 #include <string.h>
@@ -175,8 +176,19 @@ weft_status weft__gpu_library_open(weft__gpu_library **out) {
   return status;
 }
 
+/* The first instance that showed an adapter stays open.  Drivers are unloaded with the last instance and loaded again with
+ * the next, and NVIDIA's, which leaves thread-local storage behind each time, refuses after 30 times. */
+static struct {
+  pthread_mutex_t lock;
+  weft__gpu_instance *kept;
+} state = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
 void weft__gpu_library_close(weft__gpu_library *library) {
   if (!library) return;
-  library->abi->instance_close(library->instance);
+  pthread_mutex_lock(&state.lock);
+  bool keep = !state.kept && library->abi->n_adapters(library->instance) > 0;
+  if (keep) state.kept = library->instance;
+  pthread_mutex_unlock(&state.lock);
+  if (!keep) library->abi->instance_close(library->instance);
   weft_free(library);
 }
