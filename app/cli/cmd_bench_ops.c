@@ -196,7 +196,8 @@ static cli_exit print_ops(const cli_bench *bench, const row *rows, int n) {
 static cli_exit run_bench_ops(void *options, const cli_args *args) {
   const bench_options *o = options;
   shape shapes[MAX_SHAPES];
-  row rows[MAX_SHAPES * N_OPS] = {{0}};
+  row rows[MAX_SHAPES * N_OPS];
+  memset(rows, 0, sizeof rows);
   cli_bench bench;
   int n;
   cli_exit code = read_shapes("bench ops", args, (shape){4096, 4096}, shapes, &n);

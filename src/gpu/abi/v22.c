@@ -253,6 +253,9 @@ static bool get_limits(const wgpu_functions *wgpu, WGPUAdapter adapter, WGPULimi
   WGPUSupportedLimits supported = {0};
   if (!wgpu->AdapterGetLimits(adapter, &supported)) return false;
   *limits = supported.limits;
+  /* An adapter without a limit says so with the number that means "not asked for" in a request, which would get the
+   * default of 256 MiB. */
+  if (limits->maxBufferSize == UINT64_MAX) limits->maxBufferSize = (uint64_t)1 << 46;
   return true;
 }
 
