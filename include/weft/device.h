@@ -54,6 +54,10 @@ WEFT_API const char *weft_device_name(const weft_device *device);
 WEFT_API weft_status weft_device_flush(weft_device *device);
 WEFT_API weft_status weft_device_sync(weft_device *device);
 
+/* The device's arithmetic peak, measured now: f32 operations a second in a loop of fused multiply-adds without memory, each
+ * of them two.  EUNSUPPORTED: the device does not offer it. */
+WEFT_API weft_status weft_device_measure_flops(weft_device *device, double *flops_per_s);
+
 /* Device time by operator, if the device was opened with WEFT_GPU_TRACE=1 in the environment: fills in rows for the
  * operators that have run, at most n, and returns how many there are (0 if nothing is measured). */
 typedef struct weft_profile_row {

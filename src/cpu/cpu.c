@@ -75,6 +75,7 @@ static const weft__backend_class CPU_CLASS = {
     .read = cpu_read,
     .copy = cpu_copy,
     .load_weight = cpu_load_weight,
+    .measure_flops = weft__cpu_measure_flops,
     .ops =
         {
 #define WEFT_OP(name, n_inputs, attributes, formula) [WEFT_OP_ID_##name] = weft__cpu_##name,

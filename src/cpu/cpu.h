@@ -57,6 +57,10 @@ size_t weft__panel_bytes(weft_dtype dtype, int64_t k);
 /* Packs an [M,K] weight as stored into ceil(M/16) panels; rows beyond the last are zero. */
 void weft__pack_weight(weft__cpu *cpu, weft_dtype dtype, int64_t m, int64_t k, const void *data, void *panels);
 
+/* ---- peak.c ---- */
+
+weft_status weft__cpu_measure_flops(weft__backend *backend, double *flops_per_s);
+
 /* ---- op_*.c: one function an operator ---- */
 
 #define WEFT_OP(name, n_inputs, attributes, formula)                                                                   \

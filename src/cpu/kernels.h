@@ -124,6 +124,10 @@ typedef struct weft__cpu_kernels {
   void (*rope)(int64_t n_rotated, bool is_interleaved, const float *a, const float *cos, const float *sin, float *y);
   void (*to_f16)(int64_t n, const float *a, uint16_t *y);
   void (*attention)(const weft__attention_tile *tile, void *scratch);
+
+  /* n steps of fma_flops operations each, without memory; the result means nothing. */
+  float (*fma_chains)(int64_t n);
+  int fma_flops;
 } weft__cpu_kernels;
 
 /* The variants compiled in, best first (detect.c). */

@@ -111,6 +111,13 @@ weft_status weft_device_sync(weft_device *device) {
   return device->backend->class->sync ? device->backend->class->sync(device->backend) : WEFT_OK;
 }
 
+weft_status weft_device_measure_flops(weft_device *device, double *flops_per_s) {
+  weft__backend *backend = device->backend;
+  if (!backend->class->measure_flops)
+    return weft__error(WEFT_EUNSUPPORTED, "%s: its arithmetic peak cannot be measured", backend->name);
+  return backend->class->measure_flops(backend, flops_per_s);
+}
+
 size_t weft_device_profile(const weft_device *device, weft_profile_row *rows, size_t n) {
   const weft__profile *profile = device->backend->profile;
   size_t n_rows = 0;

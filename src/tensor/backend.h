@@ -72,6 +72,9 @@ typedef struct weft__backend_class {
    * which stays valid as long as the storage if the use is PLAIN, else until the call returns. */
   weft_status (*load_weight)(weft__backend *backend, weft_dtype dtype, int64_t n_rows, int64_t n_cols, const void *data,
                              weft__weight_use use, weft__storage *storage);
+  /* Runs fused multiply-adds without memory for some ten milliseconds: f32 operations a second, each of them two.  NULL:
+   * not offered. */
+  weft_status (*measure_flops)(weft__backend *backend, double *flops_per_s);
   /* Whether ops[call->op] can run this call (some dtypes or sizes may be missing); NULL: all of them. */
   bool (*supports)(const weft__backend *backend, const weft__op_call *call);
   weft__op_function ops[WEFT_OP_COUNT];
