@@ -11,6 +11,7 @@
 #include "cpu/gemm.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -552,6 +553,50 @@ static void what_does_not_fit_is_refused(void **state) {
   test_each_device(1, check_refusals);
 }
 
+/* ---- threads ---- */
+
+typedef struct sharing {
+  weft_device *device;
+  bool is_right;
+} sharing;
+
+/* Products in a scope of this thread's own; every result is the first one's, to the bit. */
+static void *multiply_often(void *context) {
+  enum { N = 33, N_PRODUCTS = 60 };
+  static const weft_matmul_attrs attrs = {0};
+  sharing *s = context;
+  float first[N * N], next[N * N], data[N * N];
+  weft_scope *scope;
+  if (weft_scope_open(&scope, s->device, NULL)) return NULL;
+  test_fill(data, N * N, 1, 1);
+  weft_tensor *a = weft_tensor_from(scope, WEFT_F32, TEST_SHAPE(N, N), data);
+  s->is_right = a != NULL;
+  for (int i = 0; i < N_PRODUCTS && s->is_right; i++) {
+    weft_tensor *y = weft_matmul(scope, a, a, &attrs);
+    s->is_right =
+        y && !weft_tensor_read(y, i ? next : first, sizeof first) && (i == 0 || !memcmp(first, next, sizeof first));
+    weft_tensor_free(y);
+  }
+  weft_scope_close(scope);
+  return NULL;
+}
+
+static void check_threads_share(test_device *d) {
+  sharing s[3];
+  pthread_t threads[3];
+  for (int i = 0; i < 3; i++) {
+    s[i] = (sharing){d->device, false};
+    assert_int_equal(pthread_create(&threads[i], NULL, multiply_often, &s[i]), 0);
+  }
+  for (int i = 0; i < 3; i++) pthread_join(threads[i], NULL);
+  for (int i = 0; i < 3; i++) assert_true(s[i].is_right);
+}
+
+static void threads_share_a_device(void **state) {
+  (void)state;
+  test_each_device(2, check_threads_share);
+}
+
 int main(void) {
   test_use_gpus();
   const struct CMUnitTest tests[] = {
@@ -565,6 +610,7 @@ int main(void) {
       cmocka_unit_test(gaps_between_rows_are_left_alone),
       cmocka_unit_test(no_memory_is_a_status),
       cmocka_unit_test(what_does_not_fit_is_refused),
+      cmocka_unit_test(threads_share_a_device),
   };
   return cmocka_run_group_tests_name("gemm", tests, NULL, NULL);
 }

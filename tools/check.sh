@@ -7,7 +7,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 
-stages=(format scripts includes headers names gcc clang lint windows arm64 address thread)
+stages=(format scripts includes headers names gcc clang none lint windows arm64 address thread)
 
 # The makes below are their own, whatever make called this script with.
 unset MAKEFLAGS MAKELEVEL MFLAGS
@@ -64,8 +64,13 @@ stage_clang() { build_in clang CC=clang build test-programs; }
 
 stage_lint() { make --no-print-directory -k lint; }
 
-# The platform layer compiles for Windows, and all that needs only libc for arm64.
-stage_windows() { build_in windows CC=x86_64-w64-mingw32-gcc DIRS=src/base objects; }
+# A build without bindings has no GPU code: no symbol of it is in the program.
+stage_none() {
+  build_in none WGPU=none build test-programs && ! nm build/check/none/weft | grep -iE 'wgpu|weft__gpu_'
+}
+
+# The platform layer and the GPU code, which loads its library there by other means, compile for Windows, and all that needs only libc for arm64.
+stage_windows() { build_in windows CC=x86_64-w64-mingw32-gcc DIRS="src/base src/tensor src/gpu" objects; }
 
 stage_arm64() {
   build_in arm64 CC=aarch64-linux-gnu-gcc DIRS="src/base src/tensor src/cpu src/device src/format" objects

@@ -52,6 +52,8 @@ WEFT_API const char *weft_device_name(const weft_device *device);
 /* A GPU records operators and submits them together: when a tensor is read, when some hundreds have been recorded, or by
  * flush.  sync waits until all work has finished; errors of the device come out of both.  No-ops on the CPU. */
 WEFT_API weft_status weft_device_flush(weft_device *device);
+/* Begins a batch of one's own: what was recorded before is submitted, so that the next flush submits just what follows. */
+WEFT_API weft_status weft_device_begin_batch(weft_device *device);
 WEFT_API weft_status weft_device_sync(weft_device *device);
 
 /* The device's arithmetic peak, measured now: f32 operations a second in a loop of fused multiply-adds without memory, each

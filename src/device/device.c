@@ -107,6 +107,8 @@ weft_status weft_device_flush(weft_device *device) {
   return device->backend->class->flush ? device->backend->class->flush(device->backend) : WEFT_OK;
 }
 
+weft_status weft_device_begin_batch(weft_device *device) { return weft_device_flush(device); }
+
 weft_status weft_device_sync(weft_device *device) {
   return device->backend->class->sync ? device->backend->class->sync(device->backend) : WEFT_OK;
 }

@@ -5,17 +5,6 @@
 #include <stdlib.h> /* getenv */
 #include <string.h>
 
-/* ---- weights ---- */
-
-/* Every weight is uploaded as stored. */
-static weft_status gpu_load_weight(weft__backend *backend, weft_dtype dtype, int64_t n_rows, int64_t n_cols,
-                                   const void *data, weft__weight_use use, weft__storage *storage) {
-  (void)use;
-  weft__dtype_bytes(dtype, n_rows * n_cols, &storage->n_bytes);
-  weft_status status = weft__gpu_alloc(backend, storage->n_bytes, &storage->buffer);
-  return status ? status : weft__gpu_write(backend, storage->buffer, 0, data, storage->n_bytes);
-}
-
 /* ---- closing ---- */
 
 static void gpu_destroy(weft__backend *backend) {
@@ -29,12 +18,59 @@ static void gpu_destroy(weft__backend *backend) {
     gpu->abi->device_close(gpu->device);
   }
   weft__gpu_library_close(gpu->library);
+  pthread_mutex_destroy(&gpu->lock);
   weft_free(gpu);
 }
 
-static weft_status gpu_flush(weft__backend *backend) { return weft__gpu_submit(weft__gpu_of(backend)); }
+/* ---- one thread at a time ---- */
 
-static weft_status gpu_sync(weft__backend *backend) { return weft__gpu_wait(weft__gpu_of(backend)); }
+static void gpu_lock(weft__backend *backend) { pthread_mutex_lock(&weft__gpu_of(backend)->lock); }
+static void gpu_unlock(weft__backend *backend) { pthread_mutex_unlock(&weft__gpu_of(backend)->lock); }
+
+/* Runs `call` with the lock held. */
+#define LOCKED(call)                                                                                                   \
+  gpu_lock(backend);                                                                                                   \
+  weft_status status = call;                                                                                           \
+  gpu_unlock(backend);                                                                                                 \
+  return status
+
+static weft_status gpu_flush(weft__backend *backend) { LOCKED(weft__gpu_submit(weft__gpu_of(backend))); }
+
+static weft_status gpu_sync(weft__backend *backend) { LOCKED(weft__gpu_wait(weft__gpu_of(backend))); }
+
+static weft_status gpu_alloc(weft__backend *backend, size_t n_bytes, void **buffer) {
+  LOCKED(weft__gpu_alloc(backend, n_bytes, buffer));
+}
+
+static void gpu_free(weft__backend *backend, void *buffer, size_t n_bytes) {
+  gpu_lock(backend);
+  weft__gpu_free(backend, buffer, n_bytes);
+  gpu_unlock(backend);
+}
+
+static weft_status gpu_write(weft__backend *backend, void *buffer, size_t offset, const void *data, size_t n_bytes) {
+  LOCKED(weft__gpu_write(backend, buffer, offset, data, n_bytes));
+}
+
+static weft_status gpu_read(weft__backend *backend, const void *buffer, size_t offset, void *data, size_t n_bytes) {
+  LOCKED(weft__gpu_read(backend, buffer, offset, data, n_bytes));
+}
+
+static weft_status gpu_copy(weft__backend *backend, void *to, size_t to_offset, const void *from, size_t from_offset,
+                            size_t n_bytes) {
+  LOCKED(weft__gpu_copy(backend, to, to_offset, from, from_offset, n_bytes));
+}
+
+/* ---- weights ---- */
+
+/* Every weight is uploaded as stored. */
+static weft_status gpu_load_weight(weft__backend *backend, weft_dtype dtype, int64_t n_rows, int64_t n_cols,
+                                   const void *data, weft__weight_use use, weft__storage *storage) {
+  (void)use;
+  weft__dtype_bytes(dtype, n_rows * n_cols, &storage->n_bytes);
+  weft_status status = gpu_alloc(backend, storage->n_bytes, &storage->buffer);
+  return status ? status : gpu_write(backend, storage->buffer, 0, data, storage->n_bytes);
+}
 
 /* Weights in quantised formats are the CPU's for now. */
 static bool gpu_supports(const weft__backend *backend, const weft__op_call *call) {
@@ -44,11 +80,13 @@ static bool gpu_supports(const weft__backend *backend, const weft__op_call *call
 
 static const weft__backend_class GPU_CLASS = {
     .destroy = gpu_destroy,
-    .alloc = weft__gpu_alloc,
-    .free = weft__gpu_free,
-    .write = weft__gpu_write,
-    .read = weft__gpu_read,
-    .copy = weft__gpu_copy,
+    .lock = gpu_lock,
+    .unlock = gpu_unlock,
+    .alloc = gpu_alloc,
+    .free = gpu_free,
+    .write = gpu_write,
+    .read = gpu_read,
+    .copy = gpu_copy,
     .flush = gpu_flush,
     .sync = gpu_sync,
     .load_weight = gpu_load_weight,
@@ -103,11 +141,9 @@ static weft_status choose_adapter(const weft__gpu *gpu, const weft__gpu_options 
 
 /* ---- opening ---- */
 
-/* The features that weft uses and that the adapter has.  Cooperative matrices are never asked for: the library refuses
- * the device then. */
-static uint32_t wanted_features(const weft__adapter_info *info) {
-  return info->features & (WEFT__GPU_SUBGROUPS | WEFT__GPU_TIMESTAMPS | WEFT__GPU_F16);
-}
+/* Of what an adapter offers only what weft uses: timestamps, for WEFT_GPU_TRACE.  Asking for everything makes the library
+ * refuse the device where cooperative matrices are offered, and v22 advertises an f16 that does not compile. */
+static uint32_t wanted_features(const weft__adapter_info *info) { return info->features & WEFT__GPU_TIMESTAMPS; }
 
 /* WEFT_GPU_LIMITS=min: what every WebGPU device has, so that the tests run once on the lowest common denominator. */
 static void force_lowest_limits(weft__gpu_limits *limits) {
@@ -141,6 +177,11 @@ static weft_status open_device(weft__gpu *gpu, const weft__gpu_options *o) {
 weft_status weft__gpu_create(weft__backend **out, const weft__gpu_options *options) {
   weft__gpu *gpu = weft__calloc(1, sizeof *gpu);
   if (!gpu) return WEFT_ENOMEM;
+  pthread_mutexattr_t recursive;
+  pthread_mutexattr_init(&recursive);
+  pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
+  pthread_mutex_init(&gpu->lock, &recursive);
+  pthread_mutexattr_destroy(&recursive);
   gpu->base.class = &GPU_CLASS;
   gpu->gemm_tile = options->gemm_tile;
   const char *checked = getenv("WEFT_GPU_CHECKED");

@@ -8,6 +8,8 @@
 #include "tensor/tensor.h"
 #include "weft/device.h"
 
+#include <pthread.h>
+
 /* ---- parameter blocks ---- */
 
 #define U32(name) uint32_t name;
@@ -48,7 +50,8 @@ enum {
 };
 
 typedef struct weft__gpu {
-  weft__backend base; /* first: a weft__backend * is a weft__gpu * */
+  weft__backend base;   /* first: a weft__backend * is a weft__gpu * */
+  pthread_mutex_t lock; /* recursive: one thread at a time records, transfers, frees */
   weft__gpu_library *library;
   const weft__abi *abi; /* of the library, as is the instance */
   weft__gpu_instance *instance;

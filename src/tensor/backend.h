@@ -59,6 +59,10 @@ typedef weft_status (*weft__op_function)(weft__backend *backend, const weft__op_
 
 typedef struct weft__backend_class {
   void (*destroy)(weft__backend *backend);
+  /* Held while an operator runs, by one thread at a time; NULL if the backend needs no lock.  The functions below take it
+   * themselves, so it can be taken again by the thread that holds it. */
+  void (*lock)(weft__backend *backend);
+  void (*unlock)(weft__backend *backend);
   weft_status (*alloc)(weft__backend *backend, size_t n_bytes, void **buffer); /* undefined contents */
   void (*free)(weft__backend *backend, void *buffer, size_t n_bytes);
   weft_status (*write)(weft__backend *backend, void *buffer, size_t offset, const void *data, size_t n_bytes);

@@ -65,8 +65,11 @@ weft_tensor *weft__op_run(weft_scope *scope, weft_op op, weft_tensor *const *in,
   call.out =
       row->is_in_place ? weft__tensor_alias(scope, in[0]) : weft_tensor_new(scope, shape.dtype, shape.rank, shape.dim);
   if (!call.out) return NULL;
+  if (backend->class->lock) backend->class->lock(backend);
   backend->current_op = op;
-  if (run ? run(backend, &call) : weft__op_fallback(backend, row, &call)) {
+  weft_status status = run ? run(backend, &call) : weft__op_fallback(backend, row, &call);
+  if (backend->class->unlock) backend->class->unlock(backend);
+  if (status) {
     weft_tensor_free(call.out);
     return NULL;
   }

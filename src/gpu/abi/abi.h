@@ -38,8 +38,7 @@ typedef struct weft__gpu_limits {
   uint32_t uniform_alignment;     /* of a dynamic offset */
 } weft__gpu_limits;
 
-/* What an adapter offers through a generation that is of use to weft.  What is advertised but known not to work is left
- * out: the f16 of v22, whose shaders do not compile; cooperative matrices of v29, which no device can be opened with. */
+/* What the adapter advertises, less what is known not to work: v22 advertises an f16 whose shaders do not compile. */
 typedef enum weft__gpu_feature {
   WEFT__GPU_F16 = 1 << 0,
   WEFT__GPU_SUBGROUPS = 1 << 1,
