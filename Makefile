@@ -212,7 +212,7 @@ CHOSEN_BIN = $(foreach name,$(CHOSEN),$(or $(filter $(BUILD)/tests/test_$(name) 
 # What is built is tested: no packages are looked for, no model fetched.  A report of a sanitizer ends a program with
 # 99, a status of no other meaning, so that no test can take it for an expected failure.
 run-suites: export ASAN_OPTIONS = exitcode=99:handle_segv=2:handle_sigbus=2:allocator_may_return_null=1
-run-suites: export LSAN_OPTIONS = exitcode=99
+run-suites: export LSAN_OPTIONS = exitcode=99:suppressions=$(CURDIR)/tools/lsan.supp:print_suppressions=0
 run-suites: export UBSAN_OPTIONS = exitcode=99:print_stacktrace=1
 run-suites: export TSAN_OPTIONS = exitcode=99
 run-suites: export WEFT_TEST_FIXED_LAYOUT = $(if $(filter thread,$(SAN)),1)
