@@ -19,12 +19,6 @@ typedef struct binary_loop {
   int64_t n, a_step, b_step;                                /* the inner axis */
 } binary_loop;
 
-/* Stride of operand t along axis `axis` of a result of rank `rank`; 0 where t is broadcast. */
-static int64_t broadcast_stride(const weft_tensor *t, int rank, int axis) {
-  int own = axis - (rank - t->rank);
-  return own < 0 || t->shape[own] == 1 ? 0 : t->strides[own];
-}
-
 static void binary_rows(void *context, int64_t first, int64_t end) {
   const binary_loop *l = context;
   for (int64_t row = first; row < end; row++) {
@@ -63,12 +57,12 @@ static weft_status run_binary(weft__backend *backend, const weft__op_call *call,
     l.rank = y->rank - 1;
     for (int i = 0; i < l.rank; i++) {
       l.shape[i] = y->shape[i];
-      l.a_stride[i] = broadcast_stride(a, y->rank, i);
-      l.b_stride[i] = broadcast_stride(b, y->rank, i);
+      l.a_stride[i] = weft__broadcast_stride(a, y->rank, i);
+      l.b_stride[i] = weft__broadcast_stride(b, y->rank, i);
     }
     l.n = y->shape[l.rank];
-    l.a_step = broadcast_stride(a, y->rank, l.rank);
-    l.b_step = broadcast_stride(b, y->rank, l.rank);
+    l.a_step = weft__broadcast_stride(a, y->rank, l.rank);
+    l.b_step = weft__broadcast_stride(b, y->rank, l.rank);
   }
   weft__cpu_rows(l.cpu, numel / l.n, l.n, binary_rows, &l);
   return WEFT_OK;

@@ -43,7 +43,6 @@ typedef struct weft__gpu_memory weft__gpu_memory;
 /* ---- the backend ---- */
 
 enum {
-  WEFT__MAX_BINDINGS = 4,
   WEFT__SLOT_BYTES = 256,   /* of the parameter arena: a dispatch's block, aligned for a dynamic offset */
   WEFT__ARENA_SLOTS = 1024, /* dispatches between two submits */
   WEFT__MAX_IN_FLIGHT = 16, /* submits between two waits */
@@ -121,7 +120,6 @@ weft_status weft__gpu_trace_collect(weft__gpu *gpu, int n_recorded); /* after a 
 weft_status weft__gpu_pipelines_create(weft__pipelines **out);
 void weft__gpu_pipelines_free(weft__gpu *gpu);
 weft__gpu_pipeline *weft__gpu_pipeline_get(weft__gpu *gpu, weft__gpu_kernel kernel, const weft__wgsl_const *constants);
-int weft__gpu_kernel_buffers(weft__gpu_kernel kernel);
 uint32_t weft__gpu_kernel_params_bytes(weft__gpu_kernel kernel);
 
 /* ---- views of tensors for shaders ---- */

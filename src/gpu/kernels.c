@@ -60,7 +60,6 @@ void weft__gpu_pipelines_free(weft__gpu *gpu) {
   weft_free(gpu->pipelines);
 }
 
-int weft__gpu_kernel_buffers(weft__gpu_kernel kernel) { return KERNELS[kernel].n_buffers; }
 uint32_t weft__gpu_kernel_params_bytes(weft__gpu_kernel kernel) { return KERNELS[kernel].params_bytes; }
 
 static bool is_for(const entry *e, const weft__wgsl_const *constants) {

@@ -36,11 +36,6 @@ static bool is_flat(const weft_tensor *t) { return weft__is_contiguous(t) && t->
 
 /* ---- strided and broadcast operands ---- */
 
-static int64_t broadcast_stride(const weft_tensor *t, int rank, int axis) {
-  int own = axis - (rank - t->rank);
-  return own < 0 || t->shape[own] == 1 ? 0 : t->strides[own];
-}
-
 /* Elements from a tensor's first to its last. */
 static int64_t span(const weft_tensor *t) {
   int64_t last = 0;
@@ -59,8 +54,8 @@ static weft_status run_strided(weft__gpu *gpu, uint32_t op, const weft_tensor *a
   weft__gpu_binary_params p = {.rank = (uint32_t)out->rank};
   for (int i = 0; i < out->rank; i++) {
     p.shape[i] = (uint32_t)out->shape[i];
-    p.a_strides[i] = (uint32_t)broadcast_stride(a, out->rank, i);
-    p.b_strides[i] = (uint32_t)broadcast_stride(b, out->rank, i);
+    p.a_strides[i] = (uint32_t)weft__broadcast_stride(a, out->rank, i);
+    p.b_strides[i] = (uint32_t)weft__broadcast_stride(b, out->rank, i);
   }
   weft_status status = WEFT_OK;
   for (int64_t first = 0; first < n && !status; first += window) {

@@ -34,6 +34,11 @@ bool weft__broadcast(const weft_tensor *a, const weft_tensor *b, weft__shape *ou
   return true;
 }
 
+int64_t weft__broadcast_stride(const weft_tensor *t, int rank, int axis) {
+  int own = axis - (rank - t->rank);
+  return own < 0 || t->shape[own] == 1 ? 0 : t->strides[own];
+}
+
 bool weft__is_contiguous(const weft_tensor *t) {
   int64_t stride = 1;
   for (int i = t->rank - 1; i >= 0; i--) {

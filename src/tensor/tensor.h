@@ -31,6 +31,8 @@ typedef struct weft__shape {
 bool weft__shape_numel(int rank, const int64_t *shape, int64_t *numel);     /* false: negative extent or overflow */
 void weft__shape_strides(int rank, const int64_t *shape, int64_t *strides); /* of a contiguous tensor */
 bool weft__broadcast(const weft_tensor *a, const weft_tensor *b, weft__shape *out); /* NumPy's rule */
+/* Stride of operand t along axis `axis` of a result of rank `rank`; 0 where t is broadcast. */
+int64_t weft__broadcast_stride(const weft_tensor *t, int rank, int axis);
 bool weft__is_contiguous(const weft_tensor *t);
 bool weft__same_shape(const weft_tensor *a, const weft_tensor *b);
 /* "[2,3] f32" into a buffer of at least 160 bytes, for messages; returns it. */
