@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "support/gpu_env.h"
-#include "support/run.h"
+#include "support/weft_program.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -30,11 +30,6 @@ static run_result run_weft(const char *const *environment, const char *const *wo
   return run_program(argv, &(run_options){.environment = environment});
 }
 
-static void assert_status(const run_result *r, int status) {
-  if (r->status != status)
-    fail_msg("status %d (signal %d), expected %d; it said: %s", r->status, r->signal, status, r->err);
-}
-
 /* A run that ends with `status` and one line that says `part`; nothing on standard output.  Ends the result. */
 static void assert_error(run_result r, int status, const char *part) {
   assert_status(&r, status);
@@ -51,24 +46,6 @@ static json_t *take_json(run_result r) {
   if (!json_is_object(root)) fail_msg("not a JSON object (%s): %s", error.text, r.out);
   run_clear(&r);
   return root;
-}
-
-static json_t *get(const json_t *object, const char *key) {
-  json_t *value = json_object_get(object, key);
-  if (!value) fail_msg("there is no \"%s\"", key);
-  return value;
-}
-
-static double get_number(const json_t *object, const char *key) {
-  json_t *value = get(object, key);
-  if (!json_is_number(value)) fail_msg("\"%s\" is not a number", key);
-  return json_number_value(value);
-}
-
-static const char *get_text(const json_t *object, const char *key) {
-  json_t *value = get(object, key);
-  if (!json_is_string(value)) fail_msg("\"%s\" is not a string", key);
-  return json_string_value(value);
 }
 
 static const json_t *case_at(const json_t *root, size_t i) { return json_array_get(get(root, "cases"), i); }

@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "support/gguf_cases.h"
-#include "support/run.h"
+#include "support/weft_program.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -50,12 +50,6 @@ static run_result run_weft(const run_options *options, const char *const *words)
 
 /* ---- looking at results ---- */
 
-/* What the program said explains a wrong status better than the number. */
-static void assert_status(const run_result *r, int status) {
-  if (r->status != status)
-    fail_msg("status %d (signal %d), expected %d; it said: %s", r->status, r->signal, status, r->err);
-}
-
 /* One line "weft: ..." without control characters, and the status. */
 static void assert_error_message(const run_result *r, int status, const char *part) {
   assert_status(r, status);
@@ -82,25 +76,6 @@ static json_t *take_json(run_result r, int status) {
   if (!json_is_object(root)) fail_msg("not a JSON object (%s): %s", error.text, r.out);
   run_clear(&r);
   return root;
-}
-
-/* A key that must be there; the value is borrowed. */
-static json_t *get(const json_t *object, const char *key) {
-  json_t *value = json_object_get(object, key);
-  if (!value) fail_msg("there is no \"%s\"", key);
-  return value;
-}
-
-static double get_number(const json_t *object, const char *key) {
-  json_t *value = get(object, key);
-  if (!json_is_number(value)) fail_msg("\"%s\" is not a number", key);
-  return json_number_value(value);
-}
-
-static const char *get_text(const json_t *object, const char *key) {
-  json_t *value = get(object, key);
-  if (!json_is_string(value)) fail_msg("\"%s\" is not a string", key);
-  return json_string_value(value);
 }
 
 /* Two runs that succeed and say the same; ends both. */
