@@ -19,34 +19,7 @@
 
 static const char *const no_gpu[] = {"WEFT_WGPU_LIB=/nonexistent/libwgpu_native.so", NULL};
 
-/* ---- running ---- */
-
-#define WEFT(environment, ...) run_weft(environment, (const char *const[]){__VA_ARGS__, NULL})
-
-static run_result run_weft(const char *const *environment, const char *const *words) {
-  const char *program = getenv("WEFT_TEST_PROGRAM");
-  const char *argv[RUN_MAX_WORDS + 2] = {program ? program : "build/weft"};
-  for (int i = 0; words[i]; i++) argv[i + 1] = words[i];
-  return run_program(argv, &(run_options){.environment = environment});
-}
-
-/* A run that ends with `status` and one line that says `part`; nothing on standard output.  Ends the result. */
-static void assert_error(run_result r, int status, const char *part) {
-  assert_status(&r, status);
-  if (strncmp(r.err, "weft: ", 6) != 0 || !strstr(r.err, part)) fail_msg("\"%s\" does not say \"%s\"", r.err, part);
-  assert_string_equal(r.out, "");
-  run_clear(&r);
-}
-
-/* The JSON object that a run printed; ends the result. */
-static json_t *take_json(run_result r) {
-  json_error_t error;
-  assert_status(&r, 0);
-  json_t *root = json_loads(r.out, 0, &error);
-  if (!json_is_object(root)) fail_msg("not a JSON object (%s): %s", error.text, r.out);
-  run_clear(&r);
-  return root;
-}
+/* ---- looking at results ---- */
 
 static const json_t *case_at(const json_t *root, size_t i) { return json_array_get(get(root, "cases"), i); }
 
@@ -80,8 +53,9 @@ static void test_gemm_shapes(void **state) {
                {"100x784@784x128", 2.0 * 100 * 784 * 128},
                {"5x6@6x7", 2.0 * 5 * 6 * 7},
                {"3x16x32@32x8", 2.0 * 3 * 16 * 32 * 8}};
-  json_t *root = take_json(WEFT(NULL, "bench", "gemm", "64", "100x784@784x128", "5x6x7", "3x16x32@32x8", "--device=cpu",
-                                "-r", "2", "--json"));
+  json_t *root = take_json(WEFT_IN(NULL, "bench", "gemm", "64", "100x784@784x128", "5x6x7", "3x16x32@32x8",
+                                   "--device=cpu", "-r", "2", "--json"),
+                           0);
   double peak = get_number(root, "peak_gflops");
   assert_memory_equal(get_text(root, "device"), "cpu (", 5);
   assert_int_equal(json_integer_value(get(root, "n_reps")), 2);
@@ -101,7 +75,7 @@ static void test_gemm_shapes(void **state) {
 
 static void test_gemm_text(void **state) {
   (void)state;
-  run_result r = WEFT(NULL, "bench", "gemm", "32", "--device", "cpu", "-t", "1", "-r", "1");
+  run_result r = WEFT_IN(NULL, "bench", "gemm", "32", "--device", "cpu", "-t", "1", "-r", "1");
   assert_status(&r, 0);
   assert_non_null(strstr(r.out, "multiply-adds in registers"));
   assert_non_null(strstr(r.out, "GFLOP/s"));
@@ -117,33 +91,33 @@ static void test_gemm_errors(void **state) {
                                        "1x2x3x4@4x5", "@",   "3x4@4x5@5x6", "16777217", "1048576x1048576@1048576x1",
                                        "-1",          "x2x3"};
   for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
-    assert_error(WEFT(NULL, "bench", "gemm", "--device=cpu", "--", shapes[i]), 2, shapes[i]);
-  assert_error(WEFT(NULL, "bench", "gemm", "8", "--device=cpu", "--tile", "16"), 2, "--tile");
-  assert_error(WEFT(NULL, "bench", "gemm", "8", "--device=cpu", "--tile", "16,17"), 2, "'17'");
-  assert_error(WEFT(NULL, "bench", "gemm", "8", "--device=cpu", "--tile", ""), 2, "''");
-  assert_error(WEFT(NULL, "bench", "gemm", "8", "--tile", "8,8,8,8,8,8"), 2, "one too many");
-  assert_error(WEFT(NULL, "bench", "gemm", "8", "--reps", "0"), 2, "--reps");
-  assert_error(WEFT(NULL, "bench", "gemm", "8", "--device=cpu", "--peer-blas", "/nonexistent/libblas.so"), 1,
+    assert_error(WEFT_IN(NULL, "bench", "gemm", "--device=cpu", "--", shapes[i]), 2, shapes[i]);
+  assert_error(WEFT_IN(NULL, "bench", "gemm", "8", "--device=cpu", "--tile", "16"), 2, "--tile");
+  assert_error(WEFT_IN(NULL, "bench", "gemm", "8", "--device=cpu", "--tile", "16,17"), 2, "'17'");
+  assert_error(WEFT_IN(NULL, "bench", "gemm", "8", "--device=cpu", "--tile", ""), 2, "''");
+  assert_error(WEFT_IN(NULL, "bench", "gemm", "8", "--tile", "8,8,8,8,8,8"), 2, "one too many");
+  assert_error(WEFT_IN(NULL, "bench", "gemm", "8", "--reps", "0"), 2, "--reps");
+  assert_error(WEFT_IN(NULL, "bench", "gemm", "8", "--device=cpu", "--peer-blas", "/nonexistent/libblas.so"), 1,
                "/nonexistent/libblas.so");
-  assert_error(WEFT(NULL, "bench", "gemm", "8", "--device=cpu", "--peer-blas", "libm.so.6"), 1, "cblas_sgemm");
-  assert_error(WEFT(no_gpu, "bench", "gemm", "8", "--device=gpu"), 3, "");
+  assert_error(WEFT_IN(NULL, "bench", "gemm", "8", "--device=cpu", "--peer-blas", "libm.so.6"), 1, "cblas_sgemm");
+  assert_error(WEFT_IN(no_gpu, "bench", "gemm", "8", "--device=gpu"), 3, "");
 }
 
 /* ---- matvec and ops ---- */
 
 static void test_matvec(void **state) {
   (void)state;
-  json_t *root = take_json(WEFT(NULL, "bench", "matvec", "300x200", "64x1", "--device=cpu", "-r", "2", "--json"));
+  json_t *root = take_json(WEFT_IN(NULL, "bench", "matvec", "300x200", "64x1", "--device=cpu", "-r", "2", "--json"), 0);
   double copy = get_number(root, "copy_gb_per_s");
   assert_true(json_is_null(get(root, "peak_gflops")));
   assert_int_equal(json_array_size(get(root, "cases")), 2);
   assert_case(case_at(root, 0), "300x200", "gb_per_s", 4.0 * 300 * 200, copy);
   assert_case(case_at(root, 1), "64x1", "gb_per_s", 4.0 * 64, copy);
   json_decref(root);
-  assert_error(WEFT(NULL, "bench", "matvec", "300"), 2, "'300'");
-  assert_error(WEFT(NULL, "bench", "matvec", "3x3x3"), 2, "'3x3x3'");
-  assert_error(WEFT(NULL, "bench", "matvec", "1048576x1048576"), 2, "1048576x1048576");
-  assert_error(WEFT(no_gpu, "bench", "matvec", "3x3", "--device=0"), 3, "");
+  assert_error(WEFT_IN(NULL, "bench", "matvec", "300"), 2, "'300'");
+  assert_error(WEFT_IN(NULL, "bench", "matvec", "3x3x3"), 2, "'3x3x3'");
+  assert_error(WEFT_IN(NULL, "bench", "matvec", "1048576x1048576"), 2, "1048576x1048576");
+  assert_error(WEFT_IN(no_gpu, "bench", "matvec", "3x3", "--device=0"), 3, "");
 }
 
 static void assert_ops(const json_t *root) {
@@ -163,15 +137,15 @@ static void assert_ops(const json_t *root) {
 
 static void test_ops(void **state) {
   (void)state;
-  json_t *root = take_json(WEFT(NULL, "bench", "ops", "64x128", "--device=cpu", "-r", "2", "--json"));
+  json_t *root = take_json(WEFT_IN(NULL, "bench", "ops", "64x128", "--device=cpu", "-r", "2", "--json"), 0);
   assert_ops(root);
   json_decref(root);
-  run_result r = WEFT(NULL, "bench", "ops", "64x128", "--device=cpu", "-r", "1");
+  run_result r = WEFT_IN(NULL, "bench", "ops", "64x128", "--device=cpu", "-r", "1");
   assert_status(&r, 0);
   assert_non_null(strstr(r.out, "\nsoftmax 64x128 "));
   assert_non_null(strstr(r.out, "of scale"));
   run_clear(&r);
-  assert_error(WEFT(NULL, "bench", "ops", "64x"), 2, "'64x'");
+  assert_error(WEFT_IN(NULL, "bench", "ops", "64x"), 2, "'64x'");
 }
 
 /* ---- on a GPU ---- */
@@ -186,7 +160,7 @@ static void test_tiles(void **state) {
   for (int g = 0; gpu_env_generations[g]; g++) {
     gpu_env_use(gpu_env_generations[g]);
     json_t *root = take_json(
-        WEFT(NULL, "bench", "gemm", "64", "--tile", "naive,8,16,32,auto", "--device=gpu", "-r", "1", "--json"));
+        WEFT_IN(NULL, "bench", "gemm", "64", "--tile", "naive,8,16,32,auto", "--device=gpu", "-r", "1", "--json"), 0);
     assert_int_equal(json_array_size(get(root, "cases")), 5);
     for (size_t i = 0; i < 5; i++) {
       const json_t *row = case_at(root, i);
@@ -205,7 +179,7 @@ static void test_gpu_ops(void **state) {
   (void)state;
   for (int g = 0; gpu_env_generations[g]; g++) {
     gpu_env_use(gpu_env_generations[g]);
-    json_t *root = take_json(WEFT(NULL, "bench", "ops", "64x128", "--device=gpu", "-r", "1", "--json"));
+    json_t *root = take_json(WEFT_IN(NULL, "bench", "ops", "64x128", "--device=gpu", "-r", "1", "--json"), 0);
     assert_ops(root);
     json_decref(root);
   }
@@ -218,16 +192,16 @@ static void test_trace(void **state) {
   static const char *const trace[] = {"WEFT_GPU_TRACE=1", NULL};
   if (!gpu_env_generations[0]) return;
   gpu_env_use(gpu_env_generations[0]);
-  run_result r = WEFT(trace, "bench", "matvec", "64x64", "--device=gpu", "-r", "1");
+  run_result r = WEFT_IN(trace, "bench", "matvec", "64x64", "--device=gpu", "-r", "1");
   assert_status(&r, 0);
   assert_non_null(strstr(r.err, "matmul"));
   assert_non_null(strstr(r.err, "scale"));
   run_clear(&r);
-  r = WEFT(NULL, "bench", "matvec", "64x64", "--device=gpu", "-r", "1");
+  r = WEFT_IN(NULL, "bench", "matvec", "64x64", "--device=gpu", "-r", "1");
   assert_status(&r, 0);
   assert_string_equal(r.err, "");
   run_clear(&r);
-  assert_error(WEFT(NULL, "bench", "gemm", "8", "--device=gpu", "--peer-blas", "libm.so.6"), 2, "--peer-blas");
+  assert_error(WEFT_IN(NULL, "bench", "gemm", "8", "--device=gpu", "--peer-blas", "libm.so.6"), 2, "--peer-blas");
   gpu_env_use(NULL);
 }
 

@@ -22,12 +22,6 @@
 
 /* ---- running ---- */
 
-/* Relative to the folder that the tests run in, the repository's. */
-static const char *program(void) {
-  const char *path = getenv("WEFT_TEST_PROGRAM");
-  return path ? path : "build/weft";
-}
-
 /* Tests that need the model fail without it: a suite that skips them would pass on a machine where nothing works. */
 static const char *model(void) {
   const char *path = getenv("WEFT_TEST_MODEL");
@@ -36,47 +30,7 @@ static const char *model(void) {
   return path;
 }
 
-/* Runs the program with the words given; `options` is a run_options or NULL. */
-#define WEFT(options, ...) run_weft(options, (const char *const[]){__VA_ARGS__, NULL})
-
-static run_result run_weft(const run_options *options, const char *const *words) {
-  const char *argv[RUN_MAX_WORDS + 2] = {program()};
-  for (int i = 0; words[i]; i++) {
-    assert_true(i < RUN_MAX_WORDS);
-    argv[i + 1] = words[i];
-  }
-  return run_program(argv, options);
-}
-
 /* ---- looking at results ---- */
-
-/* One line "weft: ..." without control characters, and the status. */
-static void assert_error_message(const run_result *r, int status, const char *part) {
-  assert_status(r, status);
-  if (strncmp(r->err, "weft: ", 6) != 0 || !strstr(r->err, part)) fail_msg("\"%s\" does not say \"%s\"", r->err, part);
-  for (size_t i = 0; i + 1 < r->n_err; i++)
-    if ((unsigned char)r->err[i] < ' ' || r->err[i] == 0x7F)
-      fail_msg("control character %d in \"%s\"", r->err[i], r->err);
-  assert_int_equal(r->err[r->n_err - 1], '\n');
-}
-
-/* The same, with nothing on standard output; ends the result. */
-static void assert_error(run_result r, int status, const char *part) {
-  assert_error_message(&r, status, part);
-  assert_string_equal(r.out, "");
-  run_clear(&r);
-}
-
-/* The one JSON object on one line that a run printed; ends the result. */
-static json_t *take_json(run_result r, int status) {
-  json_error_t error;
-  assert_status(&r, status);
-  if (r.n_out == 0 || strchr(r.out, '\n') != r.out + r.n_out - 1) fail_msg("not one line: \"%s\"", r.out);
-  json_t *root = json_loadb(r.out, r.n_out, JSON_ALLOW_NUL, &error);
-  if (!json_is_object(root)) fail_msg("not a JSON object (%s): %s", error.text, r.out);
-  run_clear(&r);
-  return root;
-}
 
 /* Two runs that succeed and say the same; ends both. */
 static void assert_equal_runs(run_result a, run_result b) {

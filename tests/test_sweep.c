@@ -36,34 +36,7 @@ static const char *in_folder(const char *name) {
   return path;
 }
 
-/* ---- running ---- */
-
-#define WEFT(environment, ...) run_weft(environment, (const char *const[]){__VA_ARGS__, NULL})
-
-static run_result run_weft(const char *const *environment, const char *const *words) {
-  const char *program = getenv("WEFT_TEST_PROGRAM");
-  const char *argv[RUN_MAX_WORDS + 2] = {program ? program : "build/weft"};
-  for (int i = 0; words[i]; i++) argv[i + 1] = words[i];
-  return run_program(argv, &(run_options){.environment = environment});
-}
-
-/* A run that ends with `status` and one line that says `part`; nothing on standard output.  Ends the result. */
-static void assert_error(run_result r, int status, const char *part) {
-  assert_status(&r, status);
-  if (strncmp(r.err, "weft: ", 6) != 0 || !strstr(r.err, part)) fail_msg("\"%s\" does not say \"%s\"", r.err, part);
-  assert_string_equal(r.out, "");
-  run_clear(&r);
-}
-
-/* The JSON object that a run printed; ends the result. */
-static json_t *take_json(run_result r) {
-  json_error_t error;
-  assert_status(&r, 0);
-  json_t *root = json_loads(r.out, 0, &error);
-  if (!json_is_object(root)) fail_msg("not a JSON object (%s): %s", error.text, r.out);
-  run_clear(&r);
-  return root;
-}
+/* ---- looking at results ---- */
 
 static int count(const char *text, const char *part) {
   int n = 0;
@@ -107,7 +80,7 @@ static void assert_rung(const json_t *row, int i) {
 static void test_ladder(void **state) {
   (void)state;
   static const char *const of_gpu[] = {"gpu_xfer_ms", "resident_ms", "res_cpu_ratio", "max_diff", "n_together"};
-  json_t *root = take_json(WEFT(NULL, "sweep", "--device", "cpu", "--reps", "1", "--json"));
+  json_t *root = take_json(WEFT_IN(NULL, "sweep", "--device", "cpu", "--reps", "1", "--json"), 0);
   assert_true(json_is_null(get(root, "gpu")));
   assert_memory_equal(get_text(root, "cpu"), "cpu (", 5);
   assert_int_equal(json_integer_value(get(root, "n_reps")), 1);
@@ -126,18 +99,19 @@ static void test_ladder(void **state) {
 /* Only the shapes named, in the ladder's order. */
 static void test_chosen_shapes(void **state) {
   (void)state;
-  json_t *root = take_json(WEFT(NULL, "sweep", "tiny", "mnist dense", "--device=cpu", "-r", "2", "--json"));
+  json_t *root = take_json(WEFT_IN(NULL, "sweep", "tiny", "mnist dense", "--device=cpu", "-r", "2", "--json"), 0);
   assert_int_equal(json_array_size(get(root, "rows")), 2);
   assert_rung(json_array_get(get(root, "rows"), 0), 0);
   assert_rung(json_array_get(get(root, "rows"), 1), 2);
   json_decref(root);
-  assert_error(WEFT(NULL, "sweep", "tiny", "gigantic"), 2, "'gigantic'");
-  assert_error(WEFT(NULL, "sweep", "--reps", "0"), 2, "--reps");
+  assert_error(WEFT_IN(NULL, "sweep", "tiny", "gigantic"), 2, "'gigantic'");
+  assert_error(WEFT_IN(NULL, "sweep", "--reps", "0"), 2, "--reps");
 }
 
 static void test_batched_b(void **state) {
   (void)state;
-  json_t *root = take_json(WEFT(NULL, "sweep", "medium", "tiny", "--batched-b", "--device=cpu", "-r", "1", "--json"));
+  json_t *root =
+      take_json(WEFT_IN(NULL, "sweep", "medium", "tiny", "--batched-b", "--device=cpu", "-r", "1", "--json"), 0);
   assert_true(json_is_true(get(root, "batched_b")));
   assert_string_equal(get_text(json_array_get(get(root, "rows"), 0), "shape"), "1x128x128@1x128x128");
   assert_string_equal(get_text(json_array_get(get(root, "rows"), 1), "shape"), "8x512x512@8x512x512");
@@ -147,26 +121,26 @@ static void test_batched_b(void **state) {
 /* Each variant that --cpu names is a column. */
 static void test_cpu_variants(void **state) {
   (void)state;
-  json_t *root = take_json(WEFT(NULL, "sweep", "tiny", "--cpu", "scalar", "--device=cpu", "-r", "1", "--json"));
+  json_t *root = take_json(WEFT_IN(NULL, "sweep", "tiny", "--cpu", "scalar", "--device=cpu", "-r", "1", "--json"), 0);
   const json_t *variants = get(json_array_get(get(root, "rows"), 0), "cpu_variants_ms");
   assert_int_equal(json_object_size(variants), 1);
   assert_true(get_number(variants, "scalar") > 0);
   json_decref(root);
-  run_result r = WEFT(NULL, "sweep", "tiny", "--cpu=scalar,scalar", "--device=cpu", "-r", "1");
+  run_result r = WEFT_IN(NULL, "sweep", "tiny", "--cpu=scalar,scalar", "--device=cpu", "-r", "1");
   assert_status(&r, 0);
   assert_int_equal(count(r.out, "    scalar"), 2);
   run_clear(&r);
-  assert_error(WEFT(NULL, "sweep", "--cpu", "scalar,mmx"), 2, "'mmx'");
-  assert_error(WEFT(NULL, "sweep", "--cpu", ""), 2, "--cpu");
+  assert_error(WEFT_IN(NULL, "sweep", "--cpu", "scalar,mmx"), 2, "'mmx'");
+  assert_error(WEFT_IN(NULL, "sweep", "--cpu", ""), 2, "--cpu");
   const char *const wrong_variant[] = {"WEFT_CPU=mmx", NULL};
-  assert_error(WEFT(wrong_variant, "sweep", "tiny", "--device=cpu"), 1, "mmx");
+  assert_error(WEFT_IN(wrong_variant, "sweep", "tiny", "--device=cpu"), 1, "mmx");
 }
 
 /* ---- without a GPU ---- */
 
 static void test_no_gpu(void **state) {
   (void)state;
-  run_result r = WEFT(no_gpu, "sweep", "tiny", "-r", "1");
+  run_result r = WEFT_IN(no_gpu, "sweep", "tiny", "-r", "1");
   assert_status(&r, 0);
   assert_int_equal(count(r.err, "\n"), 1);
   assert_non_null(strstr(r.err, "there is no GPU"));
@@ -174,26 +148,26 @@ static void test_no_gpu(void **state) {
   assert_null(strstr(r.out, "gpu"));
   assert_null(strstr(r.out, "resident"));
   run_clear(&r);
-  r = WEFT(no_gpu, "sweep", "tiny", "-r", "1", "--quiet");
+  r = WEFT_IN(no_gpu, "sweep", "tiny", "-r", "1", "--quiet");
   assert_status(&r, 0);
   assert_string_equal(r.err, "");
   run_clear(&r);
   static const char *const devices[] = {"gpu", "low", "high", "0"};
   for (size_t i = 0; i < sizeof devices / sizeof *devices; i++)
-    assert_error(WEFT(no_gpu, "sweep", "tiny", "--device", devices[i]), 3, "");
+    assert_error(WEFT_IN(no_gpu, "sweep", "tiny", "--device", devices[i]), 3, "");
 }
 
 static void test_demo_no_gpu(void **state) {
   (void)state;
-  run_result r = WEFT(no_gpu, "demo", "4");
+  run_result r = WEFT_IN(no_gpu, "demo", "4");
   assert_status(&r, 0);
   assert_non_null(strstr(r.out, "no GPU"));
   run_clear(&r);
-  json_t *root = take_json(WEFT(no_gpu, "demo", "4", "--json"));
+  json_t *root = take_json(WEFT_IN(no_gpu, "demo", "4", "--json"), 0);
   assert_true(json_is_null(get(root, "gpu")));
   assert_true(strlen(get_text(root, "why")) > 10);
   json_decref(root);
-  assert_error(WEFT(no_gpu, "demo", "4", "--device", "gpu"), 3, "");
+  assert_error(WEFT_IN(no_gpu, "demo", "4", "--device", "gpu"), 3, "");
 }
 
 /* ---- with a GPU ---- */
@@ -246,7 +220,7 @@ static void test_gpu_rows(void **state) {
   (void)state;
   for (int i = 0; gpu_env_generations[i]; i++) {
     gpu_env_use(gpu_env_generations[i]);
-    json_t *root = take_json(WEFT(NULL, "sweep", "mnist dense", "tiny", "--device", "gpu", "-r", "3", "--json"));
+    json_t *root = take_json(WEFT_IN(NULL, "sweep", "mnist dense", "tiny", "--device", "gpu", "-r", "3", "--json"), 0);
     assert_non_null(strstr(get_text(root, "gpu"), gpu_env_generations[i]));
     assert_int_equal(json_array_size(get(root, "rows")), 2);
     for (size_t k = 0; k < 2; k++) assert_gpu_row(json_array_get(get(root, "rows"), k));
@@ -263,7 +237,7 @@ static void test_gpu_table(void **state) {
   static const char *const columns[] = {"name",   "shape",  "MFLOP",   "gpu+xfer", "resident",
                                         "  cpu ", "scalar", "res/cpu", "max diff"};
   if (!use_first_generation()) return;
-  run_result r = WEFT(NULL, "sweep", "tiny", "--device", "0", "-r", "1", "--cpu", "scalar");
+  run_result r = WEFT_IN(NULL, "sweep", "tiny", "--device", "0", "-r", "1", "--cpu", "scalar");
   assert_status(&r, 0);
   const char *at = strstr(r.out, "\n\n");
   assert_non_null(at);
@@ -284,11 +258,11 @@ static void test_gpu_choice(void **state) {
   if (!use_first_generation()) return;
   static const char *const devices[] = {"low", "high"};
   for (size_t i = 0; i < sizeof devices / sizeof *devices; i++) {
-    json_t *root = take_json(WEFT(NULL, "sweep", "tiny", "--device", devices[i], "-r", "1", "--json"));
+    json_t *root = take_json(WEFT_IN(NULL, "sweep", "tiny", "--device", devices[i], "-r", "1", "--json"), 0);
     assert_true(json_is_string(get(root, "gpu")));
     json_decref(root);
   }
-  assert_error(WEFT(NULL, "sweep", "tiny", "--device", "99"), 3, "99");
+  assert_error(WEFT_IN(NULL, "sweep", "tiny", "--device", "99"), 3, "99");
   gpu_env_use(NULL);
 }
 
@@ -314,7 +288,7 @@ static void test_svg(void **state) {
   (void)state;
   const char *path = in_folder("chart.svg");
   run_result r =
-      WEFT(NULL, "sweep", "tiny", "mnist dense", "--device=cpu", "--cpu", "scalar", "-r", "1", "--plot", path);
+      WEFT_IN(NULL, "sweep", "tiny", "mnist dense", "--device=cpu", "--cpu", "scalar", "-r", "1", "--plot", path);
   assert_status(&r, 0);
   assert_non_null(strstr(r.out, "MFLOP"));
   run_clear(&r);
@@ -335,8 +309,8 @@ static void test_svg(void **state) {
 static void test_svg_of_one_shape(void **state) {
   (void)state;
   const char *path = in_folder("one.svg");
-  run_result r = WEFT(NULL, "sweep", "tiny", "--device=cpu", "-r", "1", "--plot", path, "--json");
-  json_decref(take_json(r));
+  run_result r = WEFT_IN(NULL, "sweep", "tiny", "--device=cpu", "-r", "1", "--plot", path, "--json");
+  json_decref(take_json(r, 0));
   char *svg = read_file(path);
   assert_well_formed(svg);
   assert_int_equal(count(svg, "<circle"), 1);
@@ -346,12 +320,12 @@ static void test_svg_of_one_shape(void **state) {
 
 static void test_plot_errors(void **state) {
   (void)state;
-  assert_error(WEFT(NULL, "sweep", "--plot", "chart.gif"), 2, "'chart.gif'");
-  assert_error(WEFT(NULL, "sweep", "--plot", ".svg"), 2, "'.svg'");
+  assert_error(WEFT_IN(NULL, "sweep", "--plot", "chart.gif"), 2, "'chart.gif'");
+  assert_error(WEFT_IN(NULL, "sweep", "--plot", ".svg"), 2, "'.svg'");
   const char *const no_programs[] = {"PATH=/nonexistent", NULL};
-  assert_error(WEFT(no_programs, "sweep", "--plot", "chart.png"), 1, "gnuplot is not installed");
+  assert_error(WEFT_IN(no_programs, "sweep", "--plot", "chart.png"), 1, "gnuplot is not installed");
   /* What was measured is not lost. */
-  run_result r = WEFT(NULL, "sweep", "tiny", "--device=cpu", "-r", "1", "--plot", in_folder("none/chart.svg"));
+  run_result r = WEFT_IN(NULL, "sweep", "tiny", "--device=cpu", "-r", "1", "--plot", in_folder("none/chart.svg"));
   assert_status(&r, 1);
   assert_non_null(strstr(r.out, "tiny"));
   assert_non_null(strstr(r.err, "none/chart.svg"));
@@ -377,7 +351,7 @@ static void test_png(void **state) {
   const char *const environment[] = {path_variable, copy_variable, NULL};
   write_gnuplot("#!/bin/sh\n/bin/cat >\"$SCRIPT_COPY\"\necho drawn\n");
   const char *chart = in_folder("chart.png");
-  run_result r = WEFT(environment, "sweep", "tiny", "small", "--device=cpu", "-r", "1", "--plot", chart);
+  run_result r = WEFT_IN(environment, "sweep", "tiny", "small", "--device=cpu", "-r", "1", "--plot", chart);
   assert_status(&r, 0);
   assert_null(strstr(r.out, "drawn"));
   run_clear(&r);
@@ -399,7 +373,7 @@ static void test_png_fails(void **state) {
   const char *const environment[] = {path_variable, NULL};
   write_gnuplot("#!/bin/sh\nread -r line || exit 0\necho half\nexit 1\n");
   const char *chart = in_folder("half.png");
-  run_result r = WEFT(environment, "sweep", "tiny", "--device=cpu", "-r", "1", "--plot", chart);
+  run_result r = WEFT_IN(environment, "sweep", "tiny", "--device=cpu", "-r", "1", "--plot", chart);
   assert_status(&r, 1);
   assert_non_null(strstr(r.err, "gnuplot: could not draw"));
   assert_int_equal(access(chart, F_OK), -1);
@@ -410,17 +384,18 @@ static void test_png_fails(void **state) {
 
 static void test_demo_list(void **state) {
   (void)state;
-  run_result r = WEFT(NULL, "demo");
+  run_result r = WEFT_IN(NULL, "demo");
   assert_status(&r, 0);
   assert_memory_equal(r.out, "4  the GPU", 10);
   assert_int_equal(count(r.out, "\n"), 1);
   run_clear(&r);
-  json_t *root = take_json(WEFT(NULL, "demo", "--json"));
+  json_t *root = take_json(WEFT_IN(NULL, "demo", "--json"), 0);
   assert_int_equal(json_array_size(get(root, "demos")), 1);
   assert_int_equal(json_integer_value(get(json_array_get(get(root, "demos"), 0), "number")), 4);
   json_decref(root);
   static const char *const wrong[] = {"1", "5", "four", "", "4x", "-4"};
-  for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) assert_error(WEFT(NULL, "demo", "--", wrong[i]), 2, "demo");
+  for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+    assert_error(WEFT_IN(NULL, "demo", "--", wrong[i]), 2, "demo");
 }
 
 static void test_demo_gpu(void **state) {
@@ -428,7 +403,7 @@ static void test_demo_gpu(void **state) {
   static const char *const names[] = {"8x(32x24) @ (24x40)", "512x512 @ 512x512", "scale", "add", "relu"};
   for (int i = 0; gpu_env_generations[i]; i++) {
     gpu_env_use(gpu_env_generations[i]);
-    json_t *root = take_json(WEFT(NULL, "demo", "4", "--device", "gpu", "--json"));
+    json_t *root = take_json(WEFT_IN(NULL, "demo", "4", "--device", "gpu", "--json"), 0);
     assert_int_equal(json_array_size(get(root, "checks")), 5);
     for (size_t k = 0; k < 5; k++) {
       const json_t *check = json_array_get(get(root, "checks"), k);
@@ -446,7 +421,7 @@ static void test_demo_gpu(void **state) {
 static void test_demo_text(void **state) {
   (void)state;
   if (!use_first_generation()) return;
-  run_result r = WEFT(NULL, "demo", "4", "--device", "gpu");
+  run_result r = WEFT_IN(NULL, "demo", "4", "--device", "gpu");
   assert_status(&r, 0);
   assert_int_equal(count(r.out, "  ok\n"), 5);
   assert_non_null(strstr(r.out, "ms on the CPU"));
