@@ -15,7 +15,7 @@ enum {
   PACK_TERMS = 32,      /* rows copied before the next panel's turn: short enough to leave the pages where they are */
   LEAST_TASK = 1 << 18, /* multiply-accumulates worth handing out */
   LEAST_MATVEC_TASK = 1 << 14, /* the same where each element comes from memory */
-  LEAST_SHARED = 1 << 20,      /* multiply-accumulates of a product worth more than one thread */
+  LEAST_SHARED = 1 << 22,      /* multiply-accumulates of a product worth more than one thread */
   SMALL_PRODUCT = 1 << 22,     /* several products up to this size are computed side by side, a thread each */
 };
 
