@@ -2,6 +2,7 @@
  *
  * Times hold for one machine at one moment.  With --peer the other program runs after each repetition of ours, so what
  * else the machine does falls on both, and the ratio of the medians means something where the figures alone do not. */
+#include "bench.h"
 #include "cmd.h"
 #include "model.h"
 #include "options.h"
@@ -162,17 +163,6 @@ static void prepare_cases(bench *b) {
 
 /* ---- reporting ---- */
 
-static int compare_doubles(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
-/* Sorts the values; the mean of the middle two if their number is even. */
-static double median(double *values, int n) {
-  qsort(values, (size_t)n, sizeof *values, compare_doubles);
-  return (values[(n - 1) / 2] + values[n / 2]) / 2;
-}
-
 /* What is printed of a case; NAN where there is no peer. */
 typedef struct bench_row {
   double median_ms, min_ms, tokens_per_s, peer_tokens_per_s, ratio;
@@ -181,10 +171,10 @@ typedef struct bench_row {
 /* Sorts the case's times, so the least is the first.  Rates are of the median: a mean would follow a single hiccup. */
 static bench_row summarise(const bench *b, bench_case *c) {
   bench_row row = {.peer_tokens_per_s = NAN};
-  row.median_ms = median(c->ms, b->o->n_reps);
+  row.median_ms = cli_bench_median(c->ms, b->o->n_reps);
   row.min_ms = c->ms[0];
   row.tokens_per_s = c->n_tokens / (row.median_ms / 1e3);
-  if (b->o->peer) row.peer_tokens_per_s = median(c->peer_per_s, b->o->n_reps);
+  if (b->o->peer) row.peer_tokens_per_s = cli_bench_median(c->peer_per_s, b->o->n_reps);
   row.ratio = row.tokens_per_s / row.peer_tokens_per_s;
   return row;
 }

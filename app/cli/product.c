@@ -1,5 +1,6 @@
 /* product.c - matrix products with seeded operands: their results and what they cost on a device. */
 #include "product.h"
+#include "bench.h"
 #include "device.h"
 
 #include "base/base.h"
@@ -83,17 +84,6 @@ weft_status cli_product_run(const cli_product *p, weft_device *device, float *c)
 
 /* ---- measuring ---- */
 
-static int compare_doubles(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
-/* Sorts the values; the mean of the middle two if their number is even. */
-static double median(double *values, int n) {
-  qsort(values, (size_t)n, sizeof *values, compare_doubles);
-  return (values[(n - 1) / 2] + values[n / 2]) / 2;
-}
-
 typedef weft_status (*work_function)(void *context);
 
 /* Clocks of GPUs rise with the load, and first runs compile kernels and make buffers: hence the warm-up. */
@@ -109,7 +99,7 @@ static weft_status measure(work_function work, void *context, const cli_timing *
     status = work(context);
     times[i] = weft__now_ms() - start_ms;
   }
-  if (!status) *ms = median(times, timing->n_reps);
+  if (!status) *ms = cli_bench_median(times, timing->n_reps);
   weft_free(times);
   return status;
 }
