@@ -145,6 +145,7 @@ weft_status weft__gpu_relu(weft__backend *backend, const weft__op_call *call);
 weft_status weft__gpu_gelu(weft__backend *backend, const weft__op_call *call);
 weft_status weft__gpu_silu(weft__backend *backend, const weft__op_call *call);
 weft_status weft__gpu_softmax(weft__backend *backend, const weft__op_call *call);
+weft_status weft__gpu_rms_norm(weft__backend *backend, const weft__op_call *call);
 weft_status weft__gpu_matmul(weft__backend *backend, const weft__op_call *call);
 weft_status weft__gpu_matmul_nt(weft__backend *backend, const weft__op_call *call);
 

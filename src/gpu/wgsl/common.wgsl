@@ -25,3 +25,10 @@ fn exp4(x: vec4<f32>) -> vec4<f32> {
 fn exp1(x: f32) -> f32 {
   return exp4(vec4<f32>(x)).x;
 }
+
+// 1 / sqrt(mean + eps) from the sum of n squares (x), or from the sum of the squares times 2^-128 (y) if x is infinite.
+fn rms_factor(sums: vec2<f32>, n: u32, eps: f32) -> f32 {
+  let plain = inverseSqrt(sums.x / f32(n) + eps);
+  let scaled = inverseSqrt(sums.y / f32(n)) * 5.421010862427522e-20;
+  return select(plain, scaled, sums.x > 3.4028234e38);
+}
