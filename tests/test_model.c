@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <cmocka.h>
 
 enum { MAX_TOKENS = 128, N_TOKENS = 70 /* more than two blocks of the cache */ };
@@ -798,13 +799,51 @@ static void test_misaligned(void **state) {
   test_each_device(1, check_misaligned);
 }
 
+/* What a load told: how often, the last fraction, and whether each was larger than the one before or all. */
+typedef struct progress {
+  int n, is_monotone;
+  double last;
+} progress;
+
+static void note_progress(void *context, double fraction) {
+  progress *p = context;
+  p->is_monotone &= fraction > p->last || fraction == 1;
+  p->last = fraction;
+  p->n++;
+}
+
+/* Every weight is told of, and the last makes it all, also where one is read twice. */
+static void check_progress(test_device *d) {
+  for (int is_tied = 0; is_tied < 2; is_tied++) {
+    tiny_model tiny = tiny_model_make(&(tiny_options){.is_tied = is_tied});
+    char path[TINY_PATH_BYTES];
+    weft_model *model = NULL;
+    progress p = {.is_monotone = 1};
+    tiny_model_save(&tiny, path);
+    assert_int_equal(
+        weft_model_load(&model, d->device, path, &(weft_model_options){.on_progress = note_progress, .context = &p}),
+        WEFT_OK);
+    assert_int_equal(p.n, 3 + 2 * 9);
+    assert_true(p.is_monotone);
+    assert_true(p.last == 1);
+    weft_model_free(model);
+    unlink(path);
+    tiny_model_clear(&tiny);
+  }
+}
+
+static void test_progress(void **state) {
+  (void)state;
+  on_default_device(check_progress);
+}
+
 static void check_bad_paths(test_device *d) {
   weft_model *model = NULL;
-  assert_int_equal(weft_model_load(&model, d->device, "/tmp/weft-tiny-no-such-file"), WEFT_EIO);
+  assert_int_equal(weft_model_load(&model, d->device, "/tmp/weft-tiny-no-such-file", NULL), WEFT_EIO);
   assert_message("/tmp/weft-tiny-no-such-file: No such file");
-  assert_int_equal(weft_model_load(&model, d->device, "/tmp"), WEFT_EINVAL);
-  assert_int_equal(weft_model_load(&model, d->device, NULL), WEFT_EINVAL);
-  assert_int_equal(weft_model_load(&model, NULL, "/tmp/weft-tiny-no-such-file"), WEFT_EINVAL);
+  assert_int_equal(weft_model_load(&model, d->device, "/tmp", NULL), WEFT_EINVAL);
+  assert_int_equal(weft_model_load(&model, d->device, NULL, NULL), WEFT_EINVAL);
+  assert_int_equal(weft_model_load(&model, NULL, "/tmp/weft-tiny-no-such-file", NULL), WEFT_EINVAL);
   assert_null(model);
 }
 
@@ -932,7 +971,7 @@ int main(void) {
       cmocka_unit_test(test_defaults),        cmocka_unit_test(test_misaligned),
       cmocka_unit_test(test_bad_paths),       cmocka_unit_test(test_truncated_files),
       cmocka_unit_test(test_append),          cmocka_unit_test(test_bad_append),
-      cmocka_unit_test(test_session_options),
+      cmocka_unit_test(test_session_options), cmocka_unit_test(test_progress),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

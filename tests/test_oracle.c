@@ -115,7 +115,7 @@ static void open_engine(engine *e, const char *variant, weft_arithmetic arithmet
   setenv("WEFT_CPU", variant, 1);
   if (weft_device_open(&e->device, &(weft_device_options){.kind = WEFT_DEVICE_CPU, .arithmetic = arithmetic}))
     fail_msg("%s", weft_last_error());
-  if (weft_model_load(&e->model, e->device, path)) fail_msg("%s - run `make setup`", weft_last_error());
+  if (weft_model_load(&e->model, e->device, path, NULL)) fail_msg("%s - run `make setup`", weft_last_error());
   e->n_vocab = weft_model_get_info(e->model)->n_vocab;
 }
 

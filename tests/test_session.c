@@ -384,7 +384,7 @@ static weft_status live(const char *path, int32_t *tokens) {
   const weft_generate_options o = {
       .max_tokens = 6, .ignore_end = 1, .sampler = {.temperature = 1, .top_k = 20}, .stop = stop, .n_stop = 2};
   weft_status status = weft_device_open(&device, &(weft_device_options){.n_threads = 1});
-  if (!status) status = weft_model_load(&model, device, path);
+  if (!status) status = weft_model_load(&model, device, path, NULL);
   if (!status) status = weft_session_create(&session, model, &(weft_session_options){.n_prefill = 4});
   if (!status) status = weft_session_generate(session, prompt, 7, &o, &out);
   if (!status) {

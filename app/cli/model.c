@@ -190,7 +190,7 @@ cli_exit cli_model_open(cli_model *m, const char *name, const cli_common *common
   cli_exit code = open_device(&m->device, common);
   if (!code) code = cli_model_path(name, &m->path);
   if (code) return code;
-  if (weft_model_load(&m->model, m->device, m->path)) return cli_fail();
+  if (weft_model_load(&m->model, m->device, m->path, NULL)) return cli_fail();
   m->load_ms = weft__now_ms() - start_ms;
   return CLI_OK;
 }

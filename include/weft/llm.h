@@ -28,9 +28,16 @@ typedef struct weft_model_info {
   int n_ctx_train; /* positions the model was trained for */
 } weft_model_info;
 
-/* Loads a GGUF file onto `device`, which must outlive the model.  EUNSUPPORTED names an architecture, a weight type or a
- * tokenizer that weft lacks; EFORMAT names a missing or misshapen tensor. */
-WEFT_API weft_status weft_model_load(weft_model **out, weft_device *device, const char *path);
+typedef struct weft_model_options {
+  /* Told after each weight which part of the file's weights is on the device, in (0,1]; may be NULL. */
+  void (*on_progress)(void *context, double fraction);
+  void *context;
+} weft_model_options;
+
+/* Loads a GGUF file onto `device`, which must outlive the model; `options` may be NULL.  EUNSUPPORTED names an
+ * architecture, a weight type or a tokenizer that weft lacks; EFORMAT names a missing or misshapen tensor. */
+WEFT_API weft_status weft_model_load(weft_model **out, weft_device *device, const char *path,
+                                     const weft_model_options *options);
 WEFT_API void weft_model_free(weft_model *model); /* after its caches and sessions */
 
 WEFT_API const weft_model_info *weft_model_get_info(const weft_model *model);

@@ -139,6 +139,17 @@ static const weft_gguf_tensor *find_weight(const weft_model *model, const char *
   return t;
 }
 
+/* A weight may be read twice (a tied output matrix); no more than all is told. */
+static void tell_progress(weft_model *model, const weft_gguf_tensor *t) {
+  if (!model->options.on_progress) return;
+  double n_all = 0;
+  for (size_t i = 0; i < weft_gguf_n_tensors(model->gguf); i++)
+    n_all += (double)weft_gguf_tensor_at(model->gguf, i)->n_bytes;
+  model->n_loaded_bytes += t->n_bytes;
+  double fraction = (double)model->n_loaded_bytes / n_all;
+  model->options.on_progress(model->options.context, fraction < 1 ? fraction : 1);
+}
+
 static weft_tensor *load_weight(weft_model *model, const char *name, int rank, const int64_t *shape,
                                 weft__weight_use use) {
   const weft_gguf_tensor *t = find_weight(model, name, rank, shape);
@@ -151,6 +162,7 @@ static weft_tensor *load_weight(weft_model *model, const char *name, int rank, c
   }
   weft_tensor *weight = weft__weight_load(model->scope, t->dtype, rank, shape, t->data, use);
   if (weight && use == WEFT__WEIGHT_PRODUCT) weft_gguf_release(model->gguf, t);
+  if (weight) tell_progress(model, t);
   return weight;
 }
 

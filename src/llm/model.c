@@ -92,11 +92,13 @@ static weft_status load(weft_model *model, const char *path) {
   return status ? status : fill_info(model);
 }
 
-weft_status weft_model_load(weft_model **out, weft_device *device, const char *path) {
+weft_status weft_model_load(weft_model **out, weft_device *device, const char *path,
+                            const weft_model_options *options) {
   if (!device || !path) return weft__error(WEFT_EINVAL, "model: no device or no path given");
   weft_model *model = weft__calloc(1, sizeof *model);
   if (!model) return WEFT_ENOMEM;
   model->device = device;
+  if (options) model->options = *options;
   weft_status status = load(model, path);
   if (status) {
     weft_model_free(model);

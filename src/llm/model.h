@@ -37,8 +37,10 @@ typedef struct weft__family {
 
 struct weft_model {
   weft_device *device;
-  weft_scope *scope; /* holds the weights */
-  weft_gguf *gguf;   /* stays open: weights used as stored are read from it */
+  weft_model_options options;
+  uint64_t n_loaded_bytes; /* of the file's weights, for options.on_progress */
+  weft_scope *scope;       /* holds the weights */
+  weft_gguf *gguf;         /* stays open: weights used as stored are read from it */
   weft_tokenizer *tokenizer;
   char *chat_template; /* NULL if the file has none */
   const weft__family *family;

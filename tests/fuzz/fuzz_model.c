@@ -78,7 +78,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes) {
   const weft_device_options options = {.kind = WEFT_DEVICE_CPU, .n_threads = 1};
   if (!fuzz.device) require(weft_device_open(&fuzz.device, &options) == WEFT_OK, "device");
   save(path, data, n_bytes);
-  weft_status status = weft_model_load(&model, fuzz.device, path);
+  weft_status status = weft_model_load(&model, fuzz.device, path, NULL);
   if (status == WEFT_OK)
     use(model);
   else

@@ -12,7 +12,7 @@
 weft_status fixture_load_file(const tiny_model *tiny, weft_device *device, weft_model **model) {
   char path[TINY_PATH_BYTES];
   tiny_model_save(tiny, path);
-  weft_status status = weft_model_load(model, device, path);
+  weft_status status = weft_model_load(model, device, path, NULL);
   unlink(path); /* what is mapped stays */
   return status;
 }
