@@ -102,6 +102,7 @@ static const weft__backend_class GPU_CLASS = {
             [WEFT_OP_ID_gelu] = weft__gpu_gelu,
             [WEFT_OP_ID_silu] = weft__gpu_silu,
             [WEFT_OP_ID_softmax] = weft__gpu_softmax,
+            [WEFT_OP_ID_concat] = weft__gpu_concat,
             [WEFT_OP_ID_rms_norm] = weft__gpu_rms_norm,
             [WEFT_OP_ID_matmul] = weft__gpu_matmul,
             [WEFT_OP_ID_matmul_nt] = weft__gpu_matmul_nt,

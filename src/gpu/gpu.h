@@ -133,8 +133,8 @@ int64_t weft__gpu_window_elements(const weft__gpu *gpu);
 
 /* ---- op_*.c ---- */
 
-/* out = from in row-major order: a strided view made contiguous (op_elementwise.c). */
-weft_status weft__gpu_make_contiguous(weft__gpu *gpu, const weft_tensor *from, const weft_tensor *to);
+/* to = from, of one shape and 4 bytes an element, each by its own strides (op_copy.c). */
+weft_status weft__gpu_copy_strided(weft__gpu *gpu, const weft_tensor *from, const weft_tensor *to);
 
 weft_status weft__gpu_add(weft__backend *backend, const weft__op_call *call);
 weft_status weft__gpu_sub(weft__backend *backend, const weft__op_call *call);
@@ -145,6 +145,7 @@ weft_status weft__gpu_relu(weft__backend *backend, const weft__op_call *call);
 weft_status weft__gpu_gelu(weft__backend *backend, const weft__op_call *call);
 weft_status weft__gpu_silu(weft__backend *backend, const weft__op_call *call);
 weft_status weft__gpu_softmax(weft__backend *backend, const weft__op_call *call);
+weft_status weft__gpu_concat(weft__backend *backend, const weft__op_call *call);
 weft_status weft__gpu_rms_norm(weft__backend *backend, const weft__op_call *call);
 weft_status weft__gpu_matmul(weft__backend *backend, const weft__op_call *call);
 weft_status weft__gpu_matmul_nt(weft__backend *backend, const weft__op_call *call);

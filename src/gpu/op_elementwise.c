@@ -4,8 +4,8 @@
  * one binding; everything else through the broadcasting kernel. */
 #include "gpu/gpu.h"
 
-enum { ADD, SUB, MUL, DIV, COPY }; /* OP of binary.wgsl and binary_flat.wgsl */
-enum { SCALE, RELU, GELU, SILU };  /* OP of unary.wgsl */
+enum { ADD, SUB, MUL, DIV };      /* OP of binary.wgsl and binary_flat.wgsl */
+enum { SCALE, RELU, GELU, SILU }; /* OP of unary.wgsl */
 enum { FLAT_PER_GROUP = 256 * 4 * 4, STRIDED_PER_GROUP = 256 };
 
 static int64_t min_i64(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -72,10 +72,6 @@ static weft_status run_strided(weft__gpu *gpu, uint32_t op, const weft_tensor *a
   return status;
 }
 
-weft_status weft__gpu_make_contiguous(weft__gpu *gpu, const weft_tensor *from, const weft_tensor *to) {
-  return run_strided(gpu, COPY, from, from, to);
-}
-
 static weft_status run_binary(weft__backend *backend, const weft__op_call *call, uint32_t op) {
   weft__gpu *gpu = weft__gpu_of(backend);
   const weft_tensor *a = call->in[0], *b = call->in[1];
@@ -104,7 +100,7 @@ static weft_status run_unary(weft__backend *backend, const weft__op_call *call, 
   weft_status status = weft__gpu_alloc(backend, storage.n_bytes, &storage.buffer);
   if (status) return status;
   const weft_tensor *gathered = &whole;
-  status = weft__gpu_make_contiguous(gpu, a, gathered);
+  status = weft__gpu_copy_strided(gpu, a, gathered);
   if (!status) status = run_flat(gpu, WEFT__KERNEL_unary, op, &gathered, 1, call->out, factor);
   weft__gpu_free(backend, storage.buffer, storage.n_bytes);
   return status;

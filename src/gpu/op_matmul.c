@@ -355,7 +355,7 @@ static weft_status gather(weft__gpu *gpu, const weft_tensor *from, weft_tensor *
   to->storage = storage;
   *storage = (weft__storage){.backend = &gpu->base, .n_bytes = weft_tensor_bytes(from)};
   weft_status status = weft__gpu_alloc(&gpu->base, storage->n_bytes, &storage->buffer);
-  return status ? status : weft__gpu_make_contiguous(gpu, from, to);
+  return status ? status : weft__gpu_copy_strided(gpu, from, to);
 }
 
 static weft_status run_product(weft__gpu *gpu, const weft_tensor *a, bool transpose_a, const weft_tensor *b,

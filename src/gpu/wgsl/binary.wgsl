@@ -2,7 +2,7 @@
 //
 // Shapes: y contiguous with up to 8 axes, shape[i] outermost first; a and b by their strides, 0 along a broadcast axis.
 // The axes' extents and strides stand in vectors of four, as uniform memory wants it.
-// OP as in binary_flat.wgsl, and 4: a alone (a strided copy).
+// OP as in binary_flat.wgsl.
 // Invariant: the grid's surplus does nothing.
 
 const OP = 0u;
@@ -35,8 +35,6 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
       value = l * r;
     } else if (OP == 3u) {
       value = l / r;
-    } else if (OP == 4u) {
-      value = l;
     }
     y[p.y_offset + i] = value;
   }
