@@ -1,4 +1,4 @@
-/* test_attention.c - kv_append and paged_attention: every variant, f32 and f16 caches, head sizes and groups of all
+/* test_attention.c - kv_append and paged_attention: every variant and dtype of the cache, head sizes and groups of all
  * kinds, several slots whose blocks lie scattered, against plain softmax attention in double. */
 #include "support/tensors.h"
 
@@ -68,6 +68,60 @@ static double rounded(weft_dtype dtype, float x) {
   return (double)(dtype == WEFT_F16 ? weft__f16_to_f32(weft__f32_to_f16(x)) : x);
 }
 
+/* One head's row of a q8_0 cache: `block` is the head's block, element d lies at d * step + first.  What is stored must
+ * be x to half a step of 1/127 of the largest of 32, but for the rounding of the scale to f16. */
+static void decode_q8(const cache *c, const char *block, int64_t first, int64_t step, int in_block, const float *x,
+                      double *out) {
+  const int8_t *elements = (const int8_t *)block;
+  const uint16_t *scales = (const uint16_t *)(block + c->head_size * WEFT_KV_BLOCK);
+  for (int64_t b = 0; b < c->head_size; b += 32) {
+    double largest = 0, scale = (double)weft__f16_to_f32(scales[b / 32 * WEFT_KV_BLOCK + in_block]);
+    for (int64_t i = b; i < b + 32; i++) largest = fmax(largest, fabs((double)x[i]));
+    assert_true(fabs(scale - largest / 127) <= largest / 127 * 0x1p-11);
+    for (int64_t i = b; i < b + 32; i++) {
+      out[i] = scale * elements[first + i * step];
+      assert_true(fabs(out[i] - (double)x[i]) <= largest / 127 * 0.5 + largest * 0x1p-11);
+    }
+  }
+}
+
+/* Reads token i's key and value heads back from a q8_0 cache into the plain copy. */
+static void store_q8(cache *c, const batch *b, int64_t i, const int32_t *table, const char *keys, const char *values,
+                     const float *k, const float *v) {
+  int in_block = b->positions[i] % WEFT_KV_BLOCK;
+  int64_t block = table[b->slots[i] * BLOCKS_PER_SLOT + b->positions[i] / WEFT_KV_BLOCK];
+  for (int64_t g = 0; g < c->n_kv_heads; g++) {
+    int64_t offset = (block * c->n_kv_heads + g) * c->head_size * (WEFT_KV_BLOCK + 2), d = g * c->head_size;
+    decode_q8(c, keys + offset, in_block, WEFT_KV_BLOCK, in_block, k + d,
+              stored(c, c->k, b->slots[i], b->positions[i]) + d);
+    decode_q8(c, values + offset, in_block * c->head_size, 1, in_block, v + d,
+              stored(c, c->v, b->slots[i], b->positions[i]) + d);
+  }
+}
+
+static char *read_bytes(const weft_tensor *t) {
+  char *bytes = test_alloc(weft_tensor_bytes(t), 1);
+  if (weft_tensor_read(t, bytes, weft_tensor_bytes(t))) fail_msg("%s", weft_last_error());
+  return bytes;
+}
+
+/* Keeps what the cache now holds of the batch, `rows` [n,stride] with k and v side by side. */
+static void keep(cache *c, const batch *b, const float *rows, int64_t stride) {
+  int64_t width = kv_width(c);
+  char *table = read_bytes(c->block_table), *keys = read_bytes(c->keys), *values = read_bytes(c->values);
+  for (int64_t i = 0; i < b->n; i++) {
+    const float *k = rows + i * stride, *v = k + width;
+    if (c->dtype == WEFT_Q8_0) store_q8(c, b, i, (const int32_t *)table, keys, values, k, v);
+    for (int64_t j = 0; j < width && c->dtype != WEFT_Q8_0; j++) {
+      stored(c, c->k, b->slots[i], b->positions[i])[j] = rounded(c->dtype, k[j]);
+      stored(c, c->v, b->slots[i], b->positions[i])[j] = rounded(c->dtype, v[j]);
+    }
+  }
+  free(table);
+  free(keys);
+  free(values);
+}
+
 /* Appends random rows, which lie in a wider tensor as they do in a model. */
 static void append(test_device *d, cache *c, batch *b, uint64_t seed) {
   int64_t width = kv_width(c);
@@ -77,12 +131,7 @@ static void append(test_device *d, cache *c, batch *b, uint64_t seed) {
       weft_kv_append(d->scope, c->keys, c->values, k, v, c->block_table, b->position_tensor, b->slot_tensor);
   if (!y) fail_msg("kv_append (%s): %s", d->variant, weft_last_error());
   float *rows = test_read(wide);
-  for (int64_t i = 0; i < b->n; i++)
-    for (int64_t j = 0; j < width; j++) {
-      const float *row = rows + i * (2 * width + 5) + 5;
-      stored(c, c->k, b->slots[i], b->positions[i])[j] = rounded(c->dtype, row[j]);
-      stored(c, c->v, b->slots[i], b->positions[i])[j] = rounded(c->dtype, row[width + j]);
-    }
+  keep(c, b, rows + 5, 2 * width + 5);
   free(rows);
 }
 
@@ -146,14 +195,17 @@ static void check_shape(test_device *d, int64_t n_heads, int64_t n_kv_heads, int
   free_cache(&c);
 }
 
+static const weft_dtype DTYPES[] = {WEFT_F32, WEFT_F16, WEFT_Q8_0};
+
 static void check_shapes(test_device *d) {
   static const struct {
     int64_t n_heads, n_kv_heads, head_size;
-  } SHAPES[] = {{1, 1, 1},  {2, 1, 7},  {9, 3, 64},  {4, 4, 16},  {6, 2, 63},
-                {5, 1, 65}, {2, 2, 80}, {8, 2, 128}, {2, 1, 256}, {40, 2, 32}};
+  } SHAPES[] = {{1, 1, 1},  {2, 1, 7},   {9, 3, 64}, {4, 4, 16},  {6, 2, 63},  {5, 1, 65},
+                {2, 2, 80}, {8, 2, 128}, {3, 1, 96}, {2, 1, 256}, {1, 1, 288}, {40, 2, 32}};
   for (size_t i = 0; i < WEFT_COUNT(SHAPES); i++)
-    for (int dtype = WEFT_F32; dtype <= WEFT_F16; dtype++)
-      check_shape(d, SHAPES[i].n_heads, SHAPES[i].n_kv_heads, SHAPES[i].head_size, (weft_dtype)dtype);
+    for (size_t t = 0; t < WEFT_COUNT(DTYPES); t++)
+      if (DTYPES[t] != WEFT_Q8_0 || SHAPES[i].head_size % 32 == 0)
+        check_shape(d, SHAPES[i].n_heads, SHAPES[i].n_kv_heads, SHAPES[i].head_size, DTYPES[t]);
 }
 
 static void test_shapes(void **state) {
@@ -162,13 +214,13 @@ static void test_shapes(void **state) {
 }
 
 /* A token's result is the same bits alone and within any batch. */
-static void check_batch_invariance(test_device *d) {
-  cache c = make_cache(d, 6, 2, 48, WEFT_F16);
+static void check_invariance_of(test_device *d, int64_t head_size, weft_dtype dtype) {
+  cache c = make_cache(d, 6, 2, head_size, dtype);
   batch b = {.n = 90};
   for (int64_t i = 0; i < b.n; i++) b.slots[i] = i < 60 ? 0 : 1;
   place(d, &c, &b);
   append(d, &c, &b, 8);
-  weft_tensor *q = test_random(d, 2, (int64_t[]){b.n, 6 * 48}, 3, 9), *all = attend(d, &c, &b, q, 0.2f);
+  weft_tensor *q = test_random(d, 2, (int64_t[]){b.n, 6 * head_size}, 3, 9), *all = attend(d, &c, &b, q, 0.2f);
   assert_non_null(all);
   float *whole = test_read(all);
   for (int64_t i = 0; i < b.n; i++) {
@@ -178,11 +230,16 @@ static void check_batch_invariance(test_device *d) {
     weft_tensor *y = attend(d, &c, &one, weft_slice(d->scope, q, 0, i, 1), 0.2f);
     assert_non_null(y);
     float *alone = test_read(y);
-    assert_memory_equal(alone, whole + i * 6 * 48, 6 * 48 * sizeof *alone);
+    assert_memory_equal(alone, whole + i * 6 * head_size, (size_t)(6 * head_size) * sizeof *alone);
     free(alone);
   }
   free(whole);
   free_cache(&c);
+}
+
+static void check_batch_invariance(test_device *d) {
+  check_invariance_of(d, 48, WEFT_F16);
+  check_invariance_of(d, 96, WEFT_Q8_0);
 }
 
 static void test_batch_invariance(void **state) {
@@ -208,6 +265,38 @@ static void check_large_scores(test_device *d) {
 static void test_large_scores(void **state) {
   (void)state;
   test_each_device(1, check_large_scores);
+}
+
+/* A q8_0 cache holds zeros, subnormal and large numbers: a block of zeros has no scale to divide by. */
+static void check_extreme_q8(test_device *d) {
+  cache c = make_cache(d, 1, 1, 32, WEFT_Q8_0);
+  static const float SIZES[] = {0, 1e-40f, 1e-6f, 1e4f};
+  batch b = {.n = WEFT_COUNT(SIZES)};
+  place(d, &c, &b);
+  float rows[WEFT_COUNT(SIZES)][32];
+  for (int64_t i = 0; i < b.n; i++)
+    for (int j = 0; j < 32; j++) rows[i][j] = SIZES[i] * (float)(j - 16) / 16;
+  weft_tensor *k = weft_tensor_from(d->scope, WEFT_F32, 2, (int64_t[]){b.n, 32}, rows);
+  weft_tensor *zero = test_random(d, 2, (int64_t[]){b.n, 32}, 0, 1);
+  assert_non_null(weft_kv_append(d->scope, c.keys, c.values, zero, k, c.block_table, b.position_tensor, b.slot_tensor));
+  weft_tensor *y = attend(d, &c, &b, zero, 1);
+  assert_non_null(y);
+  float *got = test_read(y);
+  double sum = 0;
+  for (int64_t i = 0; i < b.n; i++) { /* equal scores: token i's result is the mean of the values so far;
+                                           * a scale is f16, in steps of 2^-24 at the least */
+    sum += (double)SIZES[i];
+    for (int j = 0; j < 32; j++)
+      assert_true(fabs((double)got[i * 32 + j] - sum * (j - 16) / 16 / (double)(i + 1)) <=
+                  127 * 0x1p-25 + (double)SIZES[i] / 254 * 1.1);
+  }
+  free(got);
+  free_cache(&c);
+}
+
+static void test_extreme_q8(void **state) {
+  (void)state;
+  test_each_device(1, check_extreme_q8);
 }
 
 /* ---- refusals ---- */
@@ -244,10 +333,8 @@ static void test_refusals(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_shapes),
-      cmocka_unit_test(test_batch_invariance),
-      cmocka_unit_test(test_large_scores),
-      cmocka_unit_test(test_refusals),
+      cmocka_unit_test(test_shapes),     cmocka_unit_test(test_batch_invariance), cmocka_unit_test(test_large_scores),
+      cmocka_unit_test(test_extreme_q8), cmocka_unit_test(test_refusals),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

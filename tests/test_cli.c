@@ -126,7 +126,7 @@ static void test_wrong_usage(void **state) {
       {{"run", "m", "--temperature", "1.5.2", "x"}, "--temperature: '1.5.2'"},
       {{"run", "m", "--seed", "-1", "x"}, "--seed: '-1'"},
       {{"run", "m", "--threads", "257", "x"}, "--threads: '257' is not a whole number from 1 to 256"},
-      {{"run", "m", "--kv", "q8", "x"}, "--kv: 'q8' is not one of its values (give f32|f16)"},
+      {{"run", "m", "--kv", "q4", "x"}, "--kv: 'q4' is not one of its values (give f32|f16|q8)"},
       {{"run", "m", "--kv", "", "x"}, "--kv: ''"},
       {{"run", "m", "--device", "gp", "x"}, "--device: 'gp'"},
       {{"run", "m", "--device", "N", "x"}, "--device: 'N'"},

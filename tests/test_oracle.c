@@ -280,9 +280,11 @@ static double negative_log_likelihood(const float *logits, int n_vocab, int32_t 
   return largest + log(sum) - (double)logits[id];
 }
 
-/* Mean over the text's tokens but the first, a chunk of the text a pass. */
-static double mean_nll(const engine *e) {
-  weft_kv_cache *cache = open_cache(e, 1);
+/* Mean over the text's tokens but the first, a chunk of the text a pass; kv is the cache's dtype. */
+static double mean_nll(const engine *e, weft_dtype kv) {
+  engine with_kv = *e;
+  with_kv.kv = kv;
+  weft_kv_cache *cache = open_cache(&with_kv, 1);
   float *logits = malloc((size_t)NLL_CHUNK * (size_t)e->n_vocab * sizeof *logits);
   int32_t position[NLL_CHUNK], slot[NLL_CHUNK] = {0};
   uint8_t want_logits[NLL_CHUNK];
@@ -305,7 +307,7 @@ static double mean_nll(const engine *e) {
 }
 
 static void check_nll(const engine *e, double allowed) {
-  double nll = mean_nll(e), error = nll / oracle.nll - 1;
+  double nll = mean_nll(e, e->kv), error = nll / oracle.nll - 1;
   print_message("  %s: NLL %.6f, %+.4f %%\n", e->name, nll, error * 100);
   if (!(fabs(error) <= allowed))
     fail_msg("%s: mean NLL %.6f, expected %.6f within %g %%", e->name, nll, oracle.nll, allowed * 100);
@@ -323,6 +325,17 @@ static void check_nll_fast(const engine *e) { check_nll(e, 0.01); }
 static void test_nll_fast(void **state) {
   (void)state;
   each_variant(WEFT_FAST, check_nll_fast);
+}
+
+/* A cache of 8 bits costs less than a hundredth of the likelihood, beside one of f32. */
+static void test_nll_q8_cache(void **state) {
+  (void)state;
+  engine e;
+  open_engine(&e, weft_cpu_variant_selected(), WEFT_FAST);
+  double f32 = mean_nll(&e, WEFT_F32), q8 = mean_nll(&e, WEFT_Q8_0), error = q8 / f32 - 1;
+  print_message("  %s: NLL %.6f with a q8_0 cache, %+.4f %%\n", e.name, q8, error * 100);
+  if (!(fabs(error) <= 0.01)) fail_msg("%s: mean NLL %.6f with a q8_0 cache, %.6f with f32", e.name, q8, f32);
+  close_engine(&e);
 }
 
 /* ---- a question ---- */
@@ -351,8 +364,9 @@ static void test_question(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_prompt_ids), cmocka_unit_test(test_question),    cmocka_unit_test(test_forced_exact),
-      cmocka_unit_test(test_nll_exact),  cmocka_unit_test(test_forced_fast), cmocka_unit_test(test_nll_fast),
+      cmocka_unit_test(test_prompt_ids),   cmocka_unit_test(test_question),    cmocka_unit_test(test_forced_exact),
+      cmocka_unit_test(test_nll_exact),    cmocka_unit_test(test_forced_fast), cmocka_unit_test(test_nll_fast),
+      cmocka_unit_test(test_nll_q8_cache),
   };
   return cmocka_run_group_tests(tests, read_oracle, free_oracle);
 }

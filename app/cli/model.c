@@ -224,4 +224,7 @@ void cli_model_note(const cli_model *m) {
   cli_note("device: %s; loaded in %.1f ms", weft_device_name(m->device), m->load_ms);
 }
 
-weft_dtype cli_kv_dtype(int choice) { return choice == CLI_KV_F16 ? WEFT_F16 : WEFT_F32; }
+weft_dtype cli_kv_dtype(int choice) {
+  static const weft_dtype DTYPES[] = {[CLI_KV_F32] = WEFT_F32, [CLI_KV_F16] = WEFT_F16, [CLI_KV_Q8] = WEFT_Q8_0};
+  return DTYPES[choice];
+}

@@ -29,8 +29,8 @@ cli_exit cli_model_path(const char *name, char **path);
 void cli_model_note(const cli_model *m);
 
 /* The words of --kv. */
-#define CLI_KV_CHOICES "f32|f16"
-enum { CLI_KV_F32, CLI_KV_F16 };
+#define CLI_KV_CHOICES "f32|f16|q8"
+enum { CLI_KV_F32, CLI_KV_F16, CLI_KV_Q8 };
 weft_dtype cli_kv_dtype(int choice);
 
 #endif

@@ -63,7 +63,7 @@ typedef struct weft_kv_cache weft_kv_cache;
 typedef struct weft_kv_options {
   int n_slots;      /* sequences; 0 = 1 */
   int n_ctx;        /* positions a slot can hold; 0 = the model's, at most 4096 */
-  weft_dtype dtype; /* WEFT_F32 (0, the enum's first) or WEFT_F16 */
+  weft_dtype dtype; /* WEFT_F32 (0, the enum's first), WEFT_F16 or WEFT_Q8_0 (heads of a multiple of 32) */
 } weft_kv_options;
 
 WEFT_API weft_status weft_kv_cache_create(weft_kv_cache **out, weft_model *model, const weft_kv_options *options);
@@ -112,7 +112,7 @@ typedef struct weft_session weft_session;
 
 typedef struct weft_session_options {
   int n_ctx;           /* 0 = the model's, at most 4096 */
-  weft_dtype kv_dtype; /* WEFT_F32 or WEFT_F16 */
+  weft_dtype kv_dtype; /* as in weft_kv_options */
   int n_prefill;       /* tokens a forward pass takes at most; 0 = 512 */
 } weft_session_options;
 

@@ -52,7 +52,9 @@ typedef struct weft_rope_attrs {
 
 /* Paged key/value cache.  Positions are kept in blocks of WEFT_KV_BLOCK; keys are stored transposed within a block so
  * that a query meets WEFT_KV_BLOCK keys at a time:
- *   keys   [n_blocks, G, D, WEFT_KV_BLOCK]    values [n_blocks, G, WEFT_KV_BLOCK, D]      f32 or f16, both alike
+ *   keys   [n_blocks, G, D, WEFT_KV_BLOCK]    values [n_blocks, G, WEFT_KV_BLOCK, D]      f32, f16 or q8_0, both alike
+ * q8_0 (D a multiple of 32): each head's block is its D * WEFT_KV_BLOCK int8 in that order, then f16 scales
+ *   [D/32, WEFT_KV_BLOCK], one for 32 dimensions of a position, keys and values alike; so only these operators read it.
  *   block_table [n_slots, n_blocks_per_slot] i32: block that holds positions i*WEFT_KV_BLOCK.. of a slot, -1 = none
  *
  * kv_append(keys, values, k [N,G*D], v [N,G*D], block_table, positions [N] i32, slots [N] i32) writes in place and

@@ -88,12 +88,12 @@ typedef struct weft__attention_tile {
   int n_rows;    /* at most WEFT__ATTENTION_TILE */
   int head_size; /* D */
   float scale;
-  const float *q[16]; /* [D] each */
-  float *out[16];     /* [D] each */
-  int last[16];       /* row r sees positions 0 .. last[r] */
-  bool is_f16;
+  const float *q[16];        /* [D] each */
+  float *out[16];            /* [D] each */
+  int last[16];              /* row r sees positions 0 .. last[r] */
+  weft_dtype dtype;          /* of the cache: f32, f16 or q8_0 (weft/ops.h) */
   const void *keys, *values; /* [n_blocks,G,D,P], [n_blocks,G,P,D], moved to the head in question */
-  int64_t block_stride;      /* elements from block to block */
+  int64_t block_bytes;       /* from block to block */
   const int32_t *blocks;     /* the slot's blocks */
 } weft__attention_tile;
 

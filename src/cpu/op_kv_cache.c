@@ -43,6 +43,12 @@ static weft_status check_token(const paging *p, int64_t n, bool all_blocks) {
   return WEFT_OK;
 }
 
+/* Bytes of one head's keys, or values, in one block. */
+static int64_t kv_head_bytes(weft_dtype dtype, int64_t head_size) {
+  const weft__dtype_info *info = weft__dtype_get(dtype);
+  return head_size * WEFT_KV_BLOCK / info->block_len * info->block_bytes;
+}
+
 /* ---- kv_append ---- */
 
 typedef struct append_loop {
@@ -74,19 +80,48 @@ static void append_f16(const append_loop *l, int64_t cell, int64_t position, con
   l->kernels->to_f16(head_size, v, values);
 }
 
+/* Quantises one head's row; element d goes to elements[d * step], the scale of 32 of them to the position's place in
+ * scales [D/32][P]. */
+static void put_q8(const append_loop *l, const float *row, int8_t *elements, int64_t step, uint16_t *scales) {
+  int64_t head_size = l->at.keys->shape[2];
+  enum { CHUNK = 256, BLOCKS = CHUNK / WEFT__QBLOCK };
+  for (int64_t d = 0; d < head_size; d += CHUNK) {
+    int64_t n = head_size - d < CHUNK ? head_size - d : CHUNK;
+    int32_t q[CHUNK / 4], q_sum[BLOCKS];
+    float scale[BLOCKS], x_sum[BLOCKS];
+    uint16_t half[BLOCKS];
+    l->kernels->pack_q8(row + d, n, 0, 1, q, scale, q_sum, x_sum);
+    l->kernels->to_f16(n / WEFT__QBLOCK, scale, half);
+    for (int64_t i = 0; i < n; i++) elements[(d + i) * step] = ((const int8_t *)q)[i];
+    for (int64_t b = 0; b < n / WEFT__QBLOCK; b++) scales[(d / WEFT__QBLOCK + b) * WEFT_KV_BLOCK] = half[b];
+  }
+}
+
+static void append_q8(const append_loop *l, int64_t cell, int64_t position, const float *k, const float *v) {
+  int64_t head_size = l->at.keys->shape[2], in_block = position % WEFT_KV_BLOCK;
+  int64_t offset = cell * kv_head_bytes(WEFT_Q8_0, head_size), n_elements = head_size * WEFT_KV_BLOCK;
+  int8_t *keys = (int8_t *)weft__cpu_data(l->at.keys) + offset;
+  int8_t *values = (int8_t *)weft__cpu_data(l->at.values) + offset;
+  put_q8(l, k, keys + in_block, WEFT_KV_BLOCK, (uint16_t *)(keys + n_elements) + in_block);
+  put_q8(l, v, values + in_block * head_size, 1, (uint16_t *)(values + n_elements) + in_block);
+}
+
+typedef void (*append_head)(const append_loop *l, int64_t cell, int64_t position, const float *k, const float *v);
+
+static append_head append_of(weft_dtype dtype) {
+  if (dtype == WEFT_Q8_0) return append_q8;
+  return dtype == WEFT_F16 ? append_f16 : append_f32;
+}
+
 static void append_rows(void *context, int64_t first, int64_t end) {
   const append_loop *l = context;
   int64_t n_heads = l->at.keys->shape[1], head_size = l->at.keys->shape[2];
+  append_head put = append_of(l->at.keys->dtype);
   for (int64_t n = first; n < end; n++) {
     const float *k = (const float *)weft__cpu_data(l->k) + n * weft__row_stride(l->k);
     const float *v = (const float *)weft__cpu_data(l->v) + n * weft__row_stride(l->v);
     int64_t position = l->at.positions[n], block = slot_blocks(&l->at, n)[position / WEFT_KV_BLOCK];
-    for (int64_t g = 0; g < n_heads; g++) {
-      if (l->at.keys->dtype == WEFT_F16)
-        append_f16(l, block * n_heads + g, position, k + g * head_size, v + g * head_size);
-      else
-        append_f32(l, block * n_heads + g, position, k + g * head_size, v + g * head_size);
-    }
+    for (int64_t g = 0; g < n_heads; g++) put(l, block * n_heads + g, position, k + g * head_size, v + g * head_size);
   }
 }
 
@@ -124,15 +159,14 @@ typedef struct attention_loop {
 static void attend(const attention_loop *l, const token_run *run, int64_t g, void *scratch) {
   int64_t n_groups = l->at.keys->shape[1], head_size = l->at.keys->shape[2];
   int64_t group = l->attrs->n_heads / n_groups, n_rows = run->n * group;
-  bool is_f16 = l->at.keys->dtype == WEFT_F16;
-  int64_t head_bytes = g * head_size * WEFT_KV_BLOCK * (is_f16 ? 2 : 4);
+  int64_t head_bytes = kv_head_bytes(l->at.keys->dtype, head_size);
   weft__attention_tile tile = {
       .head_size = (int)head_size,
       .scale = l->attrs->scale,
-      .is_f16 = is_f16,
-      .keys = (const char *)weft__cpu_data(l->at.keys) + head_bytes,
-      .values = (const char *)weft__cpu_data(l->at.values) + head_bytes,
-      .block_stride = n_groups * head_size * WEFT_KV_BLOCK,
+      .dtype = l->at.keys->dtype,
+      .keys = (const char *)weft__cpu_data(l->at.keys) + g * head_bytes,
+      .values = (const char *)weft__cpu_data(l->at.values) + g * head_bytes,
+      .block_bytes = n_groups * head_bytes,
       .blocks = slot_blocks(&l->at, run->first),
   };
   for (int64_t row = 0; row < n_rows; row += WEFT__ATTENTION_TILE) {

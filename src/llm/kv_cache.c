@@ -38,8 +38,13 @@ static weft_status check_options(const weft_model *model, weft_kv_options *o) {
   if (o->n_ctx > model->info.n_ctx_train)
     return weft__error(WEFT_ELIMIT, "context: %d positions asked for, the model was trained for %d (use --ctx %d)",
                        o->n_ctx, model->info.n_ctx_train, model->info.n_ctx_train);
-  if (o->dtype != WEFT_F32 && o->dtype != WEFT_F16)
-    return weft__error(WEFT_EINVAL, "kv cache: dtype %s (f32 or f16)", weft_dtype_name(o->dtype));
+  if (o->dtype != WEFT_F32 && o->dtype != WEFT_F16 && o->dtype != WEFT_Q8_0)
+    return weft__error(WEFT_EINVAL, "kv cache: dtype %s (f32, f16 or q8_0)", weft_dtype_name(o->dtype));
+  int64_t head_size = model->hparams.head_size;
+  if (head_size % weft__dtype_get(o->dtype)->block_len)
+    return weft__error(WEFT_EUNSUPPORTED,
+                       "kv cache: q8_0 wants heads of a multiple of 32, the model's have %lld (use f16)",
+                       (long long)head_size);
   return WEFT_OK;
 }
 

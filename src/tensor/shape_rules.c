@@ -193,7 +193,8 @@ weft_status weft__shape_rope(const weft__op_call *call, weft__shape *out) {
 /* The operands that every paged operator shares: caches a or b, block table, positions, slots. */
 static bool is_paged(const weft_tensor *keys, const weft_tensor *values, const weft_tensor *block_table,
                      const weft_tensor *positions, const weft_tensor *slots, int64_t n) {
-  bool dtype_fits = (keys->dtype == WEFT_F32 || keys->dtype == WEFT_F16) && values->dtype == keys->dtype;
+  bool dtype_fits =
+      (keys->dtype == WEFT_F32 || keys->dtype == WEFT_F16 || keys->dtype == WEFT_Q8_0) && values->dtype == keys->dtype;
   return dtype_fits && is_plain(keys, keys->dtype) && is_plain(values, keys->dtype) && keys->rank == 4 &&
          values->rank == 4 && weft__is_contiguous(keys) && weft__is_contiguous(values) &&
          keys->shape[0] == values->shape[0] && keys->shape[1] == values->shape[1] && keys->shape[1] > 0 &&

@@ -41,6 +41,9 @@ static inline vf vf_load_f16_n(const uint16_t *p, int n) {
   for (int i = 0; i < n; i++) all[i] = p[i];
   return vf_load_f16(all);
 }
+static inline vf vf_load_i8(const int8_t *p) {
+  return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)));
+}
 static inline void vf_store_f16(uint16_t *p, vf x) {
   _mm_storeu_si128((__m128i *)p, _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }

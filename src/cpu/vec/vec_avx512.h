@@ -37,6 +37,9 @@ static inline vf vf_load_f16(const uint16_t *p) { return _mm512_cvtph_ps(_mm256_
 static inline vf vf_load_f16_n(const uint16_t *p, int n) {
   return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(lanes(n), p));
 }
+static inline vf vf_load_i8(const int8_t *p) {
+  return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
+}
 static inline void vf_store_f16(uint16_t *p, vf x) {
   _mm256_storeu_si256((__m256i *)p, _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }

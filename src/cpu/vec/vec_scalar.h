@@ -39,6 +39,7 @@ static inline vf vf_load_real(const real *p) { return *p; }
 static inline void vf_store_real(real *p, vf x) { *p = x; }
 static inline vf vf_load_f16(const uint16_t *p) { return weft__f16_to_f32(*p); }
 static inline vf vf_load_f16_n(const uint16_t *p, int n) { return n > 0 ? weft__f16_to_f32(*p) : 0; }
+static inline vf vf_load_i8(const int8_t *p) { return *p; }
 static inline void vf_store_f16(uint16_t *p, vf x) { *p = weft__f32_to_f16((float)x); }
 
 static inline vf vf_add(vf a, vf b) { return a + b; }
