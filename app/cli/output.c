@@ -19,18 +19,9 @@ static struct {
  * bytes that are no text at all.  Shown between quotes or in a message, all of these become visible. */
 
 /* Bytes of the UTF-8 character at data, 0 if there is none: overlong forms, surrogates and cut sequences are none. */
-static size_t utf8_length(const unsigned char *data, size_t n) {
-  static const uint32_t smallest[5] = {0, 0, 0x80, 0x800, 0x10000};
-  if (data[0] < 0x80) return 1;
-  size_t length = data[0] >= 0xF0 ? 4 : data[0] >= 0xE0 ? 3 : 2;
-  if (data[0] < 0xC2 || data[0] > 0xF4 || length > n) return 0;
-  uint32_t code = data[0] & (0xFFu >> (length + 1));
-  for (size_t i = 1; i < length; i++) {
-    if ((data[i] & 0xC0) != 0x80) return 0;
-    code = code << 6 | (data[i] & 0x3F);
-  }
-  if (code < smallest[length] || code > 0x10FFFF || (code >= 0xD800 && code < 0xE000)) return 0;
-  return length;
+static size_t utf8_length(const char *data, size_t n) {
+  int length = weft__utf8_length(data, n);
+  return length > 0 ? (size_t)length : 0;
 }
 
 /* A terminal acts on C0, DEL and C1 (U+0080 to U+009F, in UTF-8 C2 80 to C2 9F). */
@@ -58,7 +49,7 @@ static char escape_letter(unsigned char byte) {
 /* Writes the next character of data as it may be shown; returns the bytes consumed. */
 static size_t escape_next(const char *data, size_t n, bool in_quotes, char shown[12]) {
   const unsigned char *bytes = (const unsigned char *)data;
-  size_t length = utf8_length(bytes, n);
+  size_t length = utf8_length(data, n);
   char letter = escape_letter(bytes[0]);
   if (length > 0 && !is_control(bytes, length) && !(in_quotes && letter)) {
     snprintf(shown, 12, "%.*s", (int)length, data);
@@ -191,7 +182,7 @@ static json_t *valid_text(const char *data, size_t n, bool may_hold_nul) {
   weft__bytes valid = {0};
   weft_status status = weft__bytes_add(&valid, "", 0);
   for (size_t i = 0; i < n && !status;) {
-    size_t length = data[i] || may_hold_nul ? utf8_length((const unsigned char *)data + i, n - i) : 0;
+    size_t length = data[i] || may_hold_nul ? utf8_length(data + i, n - i) : 0;
     status = weft__bytes_add(&valid, length ? data + i : replacement, length ? length : sizeof replacement - 1);
     i += length ? length : 1;
   }

@@ -66,6 +66,12 @@ weft_status weft__bytes_printf(weft__bytes *b, const char *format, ...) WEFT_PRI
 char *weft__bytes_take(weft__bytes *b); /* moves the data out (never NULL unless out of memory); b is empty again */
 void weft__bytes_clear(weft__bytes *b);
 
+/* ---- utf8.c ---- */
+
+/* Looks at the character that n > 0 bytes start with: its length, 1 to 4; 0 if it goes on behind them; -1 if they start
+ * none. */
+int weft__utf8_length(const char *text, size_t n);
+
 /* ---- file.c: paths are UTF-8 on every system ---- */
 
 typedef struct weft__file_map {

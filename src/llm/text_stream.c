@@ -5,26 +5,10 @@
 
 static const char REPLACEMENT[] = "\xEF\xBF\xBD"; /* U+FFFD */
 
-/* Looks at the n bytes of a possible character (Unicode 15, table 3-7: no overlong forms, no surrogates).  Returns its
- * length if complete, 0 if more bytes are needed, -1 if the first byte (or the bytes so far) cannot begin one. */
-static int character_length(const unsigned char *b, size_t n) {
-  if (b[0] < 0x80) return 1;
-  if (b[0] < 0xC2 || b[0] > 0xF4) return -1;
-  size_t length = b[0] < 0xE0 ? 2 : b[0] < 0xF0 ? 3 : 4;
-  unsigned char low = b[0] == 0xE0 ? 0xA0 : b[0] == 0xF0 ? 0x90 : 0x80;
-  unsigned char high = b[0] == 0xED ? 0x9F : b[0] == 0xF4 ? 0x8F : 0xBF;
-  for (size_t i = 1; i < n && i < length; i++) {
-    if (b[i] < low || b[i] > high) return -1;
-    low = 0x80;
-    high = 0xBF;
-  }
-  return n >= length ? (int)length : 0;
-}
-
 /* Moves one byte into the partial character; completes it, or replaces what cannot become one. */
 static weft_status add_byte(weft__text_stream *s, char byte) {
   s->partial[s->n_partial++] = byte;
-  int length = character_length((const unsigned char *)s->partial, s->n_partial);
+  int length = weft__utf8_length(s->partial, s->n_partial);
   if (length == 0) return WEFT_OK;
   size_t n = s->n_partial;
   s->n_partial = 0;
