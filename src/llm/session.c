@@ -124,7 +124,7 @@ static void tell(generator *g) {
   g->is_refused = g->options->on_text && g->options->on_text(g->options->context, text, n);
 }
 
-/* A control token may be a stop string itself, though it is not part of the text. */
+/* A special token may be a stop string itself, though it is not part of the text. */
 static int is_stop_token(const generator *g, const char *piece, size_t n_bytes) {
   for (size_t k = 0; k < g->options->n_stop; k++)
     if (strlen(g->options->stop[k]) == n_bytes && !memcmp(g->options->stop[k], piece, n_bytes)) return 1;
@@ -138,11 +138,11 @@ static weft_status take_token(generator *g, int32_t token, int *is_done) {
   if (status) return status;
   size_t n_bytes;
   const char *piece = weft_tokenizer_piece(tokenizer, token, &n_bytes);
-  int is_control = weft_tokenizer_is_control(tokenizer, token);
+  int is_special = weft_tokenizer_is_special(tokenizer, token);
   int is_end = weft_tokenizer_is_end(tokenizer, token) && !g->options->ignore_end;
-  if (!is_control) status = weft__text_stream_add(&g->stream, piece, n_bytes);
+  if (!is_special) status = weft__text_stream_add(&g->stream, piece, n_bytes);
   if (status) return status;
-  if (is_end || g->stream.is_stopped || (is_control && is_stop_token(g, piece, n_bytes))) {
+  if (is_end || g->stream.is_stopped || (is_special && is_stop_token(g, piece, n_bytes))) {
     g->out->finish_reason = WEFT_FINISH_STOP;
     *is_done = 1;
   }

@@ -128,34 +128,16 @@ void weft__pretokenizer_free(weft__pretokenizer *pretokenizer) {
 
 /* ---- UTF-8 ---- */
 
-/* Length of the character at the start of n > 0 bytes; 0 if they do not start with one (overlong forms, surrogates and
- * code points beyond U+10FFFF are none). */
-static size_t character_bytes(const char *text, size_t n) {
-  const unsigned char *s = (const unsigned char *)text;
-  unsigned first = s[0];
-  if (first < 0x80) return 1;
-  if (first < 0xC2 || first > 0xF4) return 0;
-  size_t n_char = first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
-  if (n < n_char) return 0;
-  for (size_t i = 1; i < n_char; i++)
-    if ((s[i] & 0xC0) != 0x80) return 0;
-  if (first == 0xE0 && s[1] < 0xA0) return 0;
-  if (first == 0xED && s[1] > 0x9F) return 0;
-  if (first == 0xF0 && s[1] < 0x90) return 0;
-  if (first == 0xF4 && s[1] > 0x8F) return 0;
-  return n_char;
-}
-
 /* Bytes up to the first that starts no character, and bytes up to the first that does. */
 static size_t valid_prefix(const char *text, size_t n) {
   size_t i = 0;
-  for (size_t n_char; i < n && (n_char = character_bytes(text + i, n - i)) > 0;) i += n_char;
+  for (int n_char; i < n && (n_char = weft__utf8_length(text + i, n - i)) > 0;) i += (size_t)n_char;
   return i;
 }
 
 static size_t invalid_prefix(const char *text, size_t n) {
   size_t i = 0;
-  while (i < n && character_bytes(text + i, n - i) == 0) i++;
+  while (i < n && weft__utf8_length(text + i, n - i) <= 0) i++;
   return i;
 }
 

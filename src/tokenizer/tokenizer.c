@@ -1,6 +1,6 @@
 /* tokenizer.c - creating a tokenizer from a model file, and what may be asked of it.
  *
- * The parts (vocabulary, merges, special tokens, pre-tokenizer) read their own entries; here are the entries about the
+ * The parts (vocabulary, merges, scores, added tokens, pre-tokenizer) read their own entries; here are the entries about the
  * whole: the kind of tokenizer, the ids with a role, and which tokens end a reply. */
 #include "tokenizer/tokenizer.h"
 
@@ -8,7 +8,12 @@
 
 /* ---- creation ---- */
 
-static weft_status check_model(const weft_gguf *gguf) {
+static bool is_text(weft_gguf_string s, const char *text) {
+  return s.n_bytes == strlen(text) && memcmp(s.data, text, s.n_bytes) == 0;
+}
+
+/* Which of the two kinds of tokenizer the file holds. */
+static weft_status read_model(const weft_gguf *gguf, bool *is_spm) {
   const char *path = weft_gguf_path(gguf);
   weft_gguf_string model = {NULL, 0};
   weft_status status = weft_gguf_get_string(gguf, "tokenizer.ggml.model", &model);
@@ -16,16 +21,19 @@ static weft_status check_model(const weft_gguf *gguf) {
   if (!model.data)
     return weft__error(WEFT_EFORMAT,
                        "%s: tokenizer.ggml.model is missing (use a model file that contains its tokenizer)", path);
-  if (model.n_bytes != 4 || memcmp(model.data, "gpt2", 4) != 0)
-    return weft__error(WEFT_EUNSUPPORTED, "%s: tokenizer model '%.*s': not known (weft knows gpt2)", path,
-                       model.n_bytes < 64 ? (int)model.n_bytes : 64, model.data);
-  /* Such models want a space before the first word; no known one of this kind does, so it is refused, not guessed. */
-  int adds_space = 0;
-  status = weft_gguf_get_bool(gguf, "tokenizer.ggml.add_space_prefix", &adds_space);
-  if (!status && adds_space)
-    status = weft__error(WEFT_EUNSUPPORTED,
-                         "%s: tokenizer.ggml.add_space_prefix: not supported for gpt2 (set it to false)", path);
-  return status;
+  *is_spm = is_text(model, "llama");
+  if (*is_spm || is_text(model, "gpt2")) return WEFT_OK;
+  return weft__error(WEFT_EUNSUPPORTED, "%s: tokenizer model '%.*s': not known (weft knows gpt2, llama)", path,
+                     model.n_bytes < 64 ? (int)model.n_bytes : 64, model.data);
+}
+
+/* Refuses a switch that is on: what it asks for would change the ids. */
+static weft_status refuse_switch(const weft_gguf *gguf, const char *key, const char *kind) {
+  int is_on = 0;
+  weft_status status = weft_gguf_get_bool(gguf, key, &is_on);
+  if (status || !is_on) return status;
+  return weft__error(WEFT_EUNSUPPORTED, "%s: %s: not supported for %s (set it to false)", weft_gguf_path(gguf), key,
+                     kind);
 }
 
 static weft_status create_pretokenizer(weft_tokenizer *t, const weft_gguf *gguf) {
@@ -33,6 +41,22 @@ static weft_status create_pretokenizer(weft_tokenizer *t, const weft_gguf *gguf)
   weft_status status = weft_gguf_get_string(gguf, "tokenizer.ggml.pre", &name);
   if (!status) status = weft__pretokenizer_create(&t->pretokenizer, name.data, name.n_bytes);
   return status == WEFT_EUNSUPPORTED ? weft__error(status, "%s: %s", weft_gguf_path(gguf), weft_last_error()) : status;
+}
+
+static weft_status read_bpe(weft_tokenizer *t, const weft_gguf *gguf) {
+  weft_status status = refuse_switch(gguf, "tokenizer.ggml.add_space_prefix", "gpt2");
+  if (!status) status = create_pretokenizer(t, gguf);
+  if (!status) status = weft__vocab_read(&t->vocab, WEFT__SPELLED_BYTE_LEVEL, gguf);
+  return status ? status : weft__bpe_read(&t->bpe, &t->vocab, gguf);
+}
+
+/* SentencePiece puts a space before the text unless the model says otherwise. */
+static weft_status read_spm(weft_tokenizer *t, const weft_gguf *gguf) {
+  t->adds_space = 1;
+  weft_status status = refuse_switch(gguf, "tokenizer.ggml.remove_extra_whitespaces", "llama");
+  if (!status) status = weft_gguf_get_bool(gguf, "tokenizer.ggml.add_space_prefix", &t->adds_space);
+  if (!status) status = weft__vocab_read(&t->vocab, WEFT__SPELLED_UTF8, gguf);
+  return status ? status : weft__spm_read(&t->spm, &t->vocab, gguf);
 }
 
 /* Sets *id to -1 if the key is absent. */
@@ -43,8 +67,10 @@ static weft_status read_id(const weft_tokenizer *t, const weft_gguf *gguf, const
   return status;
 }
 
+/* Where the file does not say whether texts start with it, SentencePiece models want it. */
 static weft_status read_bos(weft_tokenizer *t, const weft_gguf *gguf) {
   weft_status status = read_id(t, gguf, "tokenizer.ggml.bos_token_id", &t->bos);
+  t->adds_bos = !t->pretokenizer && t->bos >= 0;
   if (!status) status = weft_gguf_get_bool(gguf, "tokenizer.ggml.add_bos_token", &t->adds_bos);
   if (!status && t->adds_bos && t->bos < 0)
     status = weft__error(WEFT_EFORMAT,
@@ -73,20 +99,19 @@ static weft_status read_ends(weft_tokenizer *t, const weft_gguf *gguf) {
   t->eos = ids[0];
   for (size_t i = 0; i < WEFT_COUNT(names); i++) {
     int32_t id = weft_tokenizer_find(t, names[i]);
-    if (id >= 0 && t->vocab.types[id] == WEFT__TOKEN_CONTROL) add_end(t, id);
+    if (id >= 0 && weft__is_special(&t->vocab, id)) add_end(t, id);
   }
   return WEFT_OK;
 }
 
 weft_status weft_tokenizer_create(weft_tokenizer **out, const weft_gguf *gguf) {
-  weft_status status = check_model(gguf);
+  bool is_spm;
+  weft_status status = read_model(gguf, &is_spm);
   if (status) return status;
   weft_tokenizer *t = weft__calloc(1, sizeof *t);
   if (!t) return WEFT_ENOMEM;
-  status = create_pretokenizer(t, gguf);
-  if (!status) status = weft__vocab_read(&t->vocab, gguf);
-  if (!status) status = weft__bpe_read(&t->bpe, &t->vocab, gguf);
-  if (!status) status = weft__specials_build(&t->specials, &t->vocab);
+  status = is_spm ? read_spm(t, gguf) : read_bpe(t, gguf);
+  if (!status) status = weft__added_build(&t->added, &t->vocab);
   if (!status) status = read_bos(t, gguf);
   if (!status) status = read_ends(t, gguf);
   if (status)
@@ -99,8 +124,9 @@ weft_status weft_tokenizer_create(weft_tokenizer **out, const weft_gguf *gguf) {
 void weft_tokenizer_free(weft_tokenizer *tokenizer) {
   if (!tokenizer) return;
   weft__pretokenizer_free(tokenizer->pretokenizer);
-  weft__specials_clear(&tokenizer->specials);
+  weft__added_clear(&tokenizer->added);
   weft__bpe_clear(&tokenizer->bpe);
+  weft__spm_clear(&tokenizer->spm);
   weft__vocab_clear(&tokenizer->vocab);
   weft_free(tokenizer);
 }
@@ -124,8 +150,8 @@ int32_t weft_tokenizer_find(const weft_tokenizer *tokenizer, const char *token) 
   return weft__vocab_find(&tokenizer->vocab, token, strlen(token));
 }
 
-int weft_tokenizer_is_control(const weft_tokenizer *tokenizer, int32_t id) {
-  return is_id(tokenizer, id) && tokenizer->vocab.types[id] == WEFT__TOKEN_CONTROL;
+int weft_tokenizer_is_special(const weft_tokenizer *tokenizer, int32_t id) {
+  return is_id(tokenizer, id) && weft__is_special(&tokenizer->vocab, id);
 }
 
 int weft_tokenizer_is_end(const weft_tokenizer *tokenizer, int32_t id) {

@@ -58,29 +58,74 @@ static weft_status alloc_texts(weft__texts *texts, int32_t n, size_t n_bytes) {
   return WEFT_OK;
 }
 
+/* The byte that "<0xHH>" stands for, -1 if it is spelled otherwise. */
+static int parse_byte(const char *spelling, size_t n) {
+  int value = 0;
+  if (n != 6 || memcmp(spelling, "<0x", 3) != 0 || spelling[5] != '>') return -1;
+  for (int i = 3; i < 5; i++) {
+    static const char digits[] = "0123456789ABCDEF";
+    const char *digit = spelling[i] ? strchr(digits, spelling[i]) : NULL;
+    if (!digit) return -1;
+    value = 16 * value + (int)(digit - digits);
+  }
+  return value;
+}
+
+/* Replaces U+2581 by a space; returns the number of bytes. */
+static size_t unescape_spaces(const char *spelling, size_t n, char *bytes) {
+  size_t n_out = 0;
+  for (size_t i = 0; i < n;) {
+    bool is_space = weft__is_space_mark(spelling + i, n - i);
+    bytes[n_out++] = is_space ? ' ' : spelling[i];
+    i += is_space ? WEFT__SPACE_MARK_BYTES : 1;
+  }
+  return n_out;
+}
+
+/* Writes the bytes of a token (room for as many as its spelling has) and their number; false if it is not spelled as it
+ * must be. */
+static bool to_bytes(weft__spelling kind, uint8_t type, weft_gguf_string spelling, char *bytes, size_t *n) {
+  bool is_byte_level = kind == WEFT__SPELLED_BYTE_LEVEL;
+  if (is_byte_level && type == WEFT__TOKEN_NORMAL)
+    return weft__spelling_to_bytes(spelling.data, spelling.n_bytes, bytes, n);
+  if (!is_byte_level && type == WEFT__TOKEN_BYTE) {
+    int byte = parse_byte(spelling.data, spelling.n_bytes);
+    if (byte >= 0) bytes[0] = (char)byte;
+    *n = 1;
+    return byte >= 0;
+  }
+  if (!is_byte_level && type != WEFT__TOKEN_CONTROL && type != WEFT__TOKEN_UNKNOWN) {
+    *n = unescape_spaces(spelling.data, spelling.n_bytes, bytes);
+    return true;
+  }
+  memcpy(bytes, spelling.data, spelling.n_bytes);
+  *n = spelling.n_bytes;
+  return true;
+}
+
 /* Appends token `id` to both texts.  The bytes never outgrow the spelling. */
-static weft_status add_token(weft__vocab *vocab, int32_t id, weft_gguf_string spelling, const weft_gguf *gguf) {
+static weft_status add_token(weft__vocab *vocab, weft__spelling kind, int32_t id, weft_gguf_string spelling,
+                             const weft_gguf *gguf) {
   size_t spelling_end = vocab->spellings.start[id], bytes_end = vocab->bytes.start[id], n = spelling.n_bytes;
-  memcpy(vocab->spellings.data + spelling_end, spelling.data, spelling.n_bytes);
-  if (vocab->types[id] != WEFT__TOKEN_NORMAL)
-    memcpy(vocab->bytes.data + bytes_end, spelling.data, n);
-  else if (!weft__spelling_to_bytes(spelling.data, spelling.n_bytes, vocab->bytes.data + bytes_end, &n))
+  memcpy(vocab->spellings.data + spelling_end, spelling.data, n);
+  if (!to_bytes(kind, vocab->types[id], spelling, vocab->bytes.data + bytes_end, &n))
     return weft__error(WEFT_EFORMAT,
-                       "%s: tokenizer.ggml.tokens: token %d '%.*s' is not spelled in the byte-level alphabet (convert "
-                       "the model again)",
-                       weft_gguf_path(gguf), (int)id, n < 64 ? (int)n : 64, spelling.data);
+                       "%s: tokenizer.ggml.tokens: token %d '%.*s' is not spelled %s (convert the model again)",
+                       weft_gguf_path(gguf), (int)id, spelling.n_bytes < 64 ? (int)spelling.n_bytes : 64, spelling.data,
+                       kind == WEFT__SPELLED_BYTE_LEVEL ? "in the byte-level alphabet" : "<0xHH>, as its type says");
   vocab->spellings.start[id + 1] = spelling_end + spelling.n_bytes;
   vocab->bytes.start[id + 1] = bytes_end + n;
   return WEFT_OK;
 }
 
-static weft_status read_texts(weft__vocab *vocab, const weft_gguf_string *spellings, const weft_gguf *gguf) {
+static weft_status read_texts(weft__vocab *vocab, weft__spelling kind, const weft_gguf_string *spellings,
+                              const weft_gguf *gguf) {
   size_t n_bytes = 0;
   /* The sum cannot overflow: all strings lie inside one mapped file. */
   for (int32_t id = 0; id < vocab->n; id++) n_bytes += spellings[id].n_bytes;
   weft_status status = alloc_texts(&vocab->spellings, vocab->n, n_bytes);
   if (!status) status = alloc_texts(&vocab->bytes, vocab->n, n_bytes);
-  for (int32_t id = 0; id < vocab->n && !status; id++) status = add_token(vocab, id, spellings[id], gguf);
+  for (int32_t id = 0; id < vocab->n && !status; id++) status = add_token(vocab, kind, id, spellings[id], gguf);
   return status;
 }
 
@@ -123,7 +168,7 @@ int32_t weft__vocab_find(const weft__vocab *vocab, const char *spelling, size_t 
 
 /* ---- the vocabulary ---- */
 
-weft_status weft__vocab_read(weft__vocab *vocab, const weft_gguf *gguf) {
+weft_status weft__vocab_read(weft__vocab *vocab, weft__spelling spelling, const weft_gguf *gguf) {
   const char *key = "tokenizer.ggml.tokens";
   weft_gguf_string *spellings = NULL;
   size_t n = 0;
@@ -137,7 +182,7 @@ weft_status weft__vocab_read(weft__vocab *vocab, const weft_gguf *gguf) {
   }
   vocab->n = (int32_t)n;
   status = read_types(vocab, gguf);
-  if (!status) status = read_texts(vocab, spellings, gguf);
+  if (!status) status = read_texts(vocab, spelling, spellings, gguf);
   if (!status) status = build_table(vocab);
   weft_free(spellings);
   return status;
