@@ -93,6 +93,7 @@ FUZZ_BIN = $(FUZZ_NAMES:%=$(BUILD)/tests/fuzz_%)
 CORPUS_BIN = $(CORPUS_NAMES:%=$(BUILD)/tests/make_%_corpus)
 
 LIB = $(BUILD)/libweft.a
+SHARED = $(BUILD)/libweft.so
 APP = $(BUILD)/weft
 
 # A run over all files uses all processors; `make -jN` decides otherwise.
@@ -144,6 +145,11 @@ $(OBJ)/src/gpu/kernels.o lint/src/gpu/kernels.c: $(GENERATED)/gpu/wgsl_embedded.
 # The archive is made anew, or it would keep the object of a source that is gone.
 $(LIB): $(LIB_OBJ) $(BUILD)/sources
 	$(call say,AR)rm -f $@ && ar rcs $@ $(LIB_OBJ)
+
+# The name that programs are linked with holds the major version: another one is another interface.
+MAJOR = $(shell sed -n 's/^\#define WEFT_VERSION_STRING "\([0-9]*\)\..*/\1/p' src/base/version.h)
+$(SHARED): $(LIB_OBJ) $(BUILD)/sources src/base/version.h
+	$(call say,LD)$(CC) $(SANITIZE) $(LDFLAGS) -shared -Wl,-soname,libweft.so.$(MAJOR) -o $@ $(LIB_OBJ) $(LIBS)
 
 $(APP): $(APP_OBJ) $(LIB) $(BUILD)/sources
 	$(call say,LD)$(CC) $(SANITIZE) $(LDFLAGS) -o $@ $(APP_OBJ) $(LIB) $(APP_LIBS) $(LIBS)
@@ -218,6 +224,7 @@ run-suites: export UBSAN_OPTIONS = exitcode=99:print_stacktrace=1
 run-suites: export TSAN_OPTIONS = exitcode=99
 run-suites: export WEFT_TEST_FIXED_LAYOUT = $(if $(filter thread,$(SAN)),1)
 run-suites: export WEFT_TEST_PROGRAM = $(APP)
+run-suites: export WEFT_TEST_CC = $(CC) $(SANITIZE)
 run-suites: build $(CHOSEN_BIN)
 	@tools/run_tests.sh $(CHOSEN_BIN)
 
@@ -245,8 +252,8 @@ corpus: $(CORPUS_BIN) ## write the fuzzers' seeds anew
 
 # ---- installing ----
 
-install: build ## install under PREFIX=/usr/local (DESTDIR= stages it elsewhere)
-	@tools/install.sh install "$(BUILD)" "$(PREFIX)" "$(DESTDIR)"
+install: build $(SHARED) ## install under PREFIX=/usr/local (DESTDIR= stages it elsewhere)
+	@tools/install.sh install "$(BUILD)" "$(PREFIX)" "$(DESTDIR)" $(GENERATIONS)
 
 uninstall: ## remove what `make install` installed there
 	@tools/install.sh uninstall "$(BUILD)" "$(PREFIX)" "$(DESTDIR)"

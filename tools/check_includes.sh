@@ -18,6 +18,7 @@ format:    base tensor
 tokenizer: base format
 llm:       base tensor format tokenizer
 app:       base
+examples:
 '
 
 # Public header, in include/weft/: the folder that it is the face of.  device.h also holds the options that a backend is
@@ -51,7 +52,7 @@ dlfcn.h:      base
 # One line an include: FILE LINE NAME.
 # shellcheck disable=SC2016  # the dollar signs are awk's
 includes() {
-  find src app include/weft -type f \( -name '*.[ch]' -o -name '*.inc' -o -name '*.def' \) -print0 | sort -z |
+  find src app examples include/weft -type f \( -name '*.[ch]' -o -name '*.inc' -o -name '*.def' \) -print0 | sort -z |
     xargs -0 awk 'match($0, /^[ \t]*#[ \t]*include[ \t]*[<"][^>"]+[>"]/) {
       name = substr($0, RSTART, RLENGTH); sub(/^[^<"]*[<"]/, "", name); sub(/[>"]$/, "", name)
       print FILENAME, FNR, name }'
@@ -81,7 +82,7 @@ includes | awk -v folders="$folders" -v public="$public" -v third_party="$third_
   { # The folder that the file belongs to.
     split($1, path, "/")
     if (path[1] == "src") folder = path[2]
-    else if (path[1] == "app") folder = "app"
+    else if (path[1] == "app" || path[1] == "examples") folder = path[1]
     else folder = trim(face[path[3]])
     if (!(folder in may)) { complain("the file belongs to no folder of tools/check_includes.sh"); next }
     n_seen++
@@ -100,7 +101,7 @@ includes | awk -v folders="$folders" -v public="$public" -v third_party="$third_
       else if (!allows(users[$3], folder)) complain(folder " may not use " $3)
     } else if (index($3, "..")) {
       complain("paths start at src/ or include/")
-    } else if ($3 == "weft.h" && folder != "app") {
+    } else if ($3 == "weft.h" && folder != "app" && folder != "examples") {
       complain("the umbrella is for users; include what is needed")
     }
   }

@@ -2,7 +2,7 @@
 # Installs what weft needs on Debian and fetches the WebGPU libraries and the sample models.
 #
 #   tools/setup.sh        what running and testing need, the libraries and the models
-#   tools/setup.sh run    the same without the model that only tests use
+#   tools/setup.sh run    the same without the packages and the model that only tests use
 #   tools/setup.sh dev    what `make check` needs besides
 #
 # Only what is missing is touched, so a second run asks no network and changes nothing.  A checksum is computed once: a
@@ -12,6 +12,7 @@ cd "$(dirname "$0")/.."
 
 run_packages=(gcc libc6-dev make pkg-config libpcre2-dev libjansson-dev uthash-dev libxxhash-dev libcmocka-dev
   libvulkan1 mesa-vulkan-drivers)
+test_packages=(binutils cmake groff-base zsh fish) # what reads what `make install` puts
 dev_packages=(clang clang-format clang-tidy libclang-rt-14-dev gcc-mingw-w64-x86-64 shellcheck)
 [ "$(uname -m)" = aarch64 ] || dev_packages+=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross)
 
@@ -221,6 +222,7 @@ need_libraries() {
 
 case "${1:-all}" in
 all | run)
+  [ "${1:-all}" = run ] || run_packages+=("${test_packages[@]}")
   need_packages "${run_packages[@]}"
   need_libraries
   # shellcheck disable=SC2086  # lists of words, split on purpose
