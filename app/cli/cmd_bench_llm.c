@@ -59,7 +59,7 @@ typedef struct bench {
 /* Choosing the token is part of both times, as it is of a user's. */
 static weft_status greedy_token(bench *b, const float *logits, int32_t *token) {
   const weft_sampler_options greedy = {0};
-  return weft_sample(logits, weft_model_get_info(b->model.model)->n_vocab, &greedy, 0, token);
+  return weft_sample(logits, weft_model_get_info(b->model.model)->n_vocab, &greedy, NULL, 0, token);
 }
 
 /* Reads the prompt into an empty session, up to the choice of the first token. */

@@ -93,18 +93,33 @@ WEFT_API weft_status weft_forward(weft_model *model, weft_kv_cache *cache, const
 
 /* ---- sampling ---- */
 
+/* Added to one token's logit; -INFINITY excludes it. */
+typedef struct weft_logit_bias {
+  int32_t token;
+  float bias;
+} weft_logit_bias;
+
+/* The steps in their order: biases; penalties on the tokens that stand among the last ones; then, if the temperature is
+ * not 0, top_k, top_p and min_p on the probabilities at temperature 1; the temperature; one draw. */
 typedef struct weft_sampler_options {
   float temperature; /* 0 = greedy: the largest logit, ties to the lowest id */
   int top_k;         /* 0 or less = off */
   float top_p;       /* in (0,1]; 0 or 1 = off */
   float min_p;       /* in [0,1]; 0 = off: drop tokens below min_p times the best probability */
   uint64_t seed;
+  float repeat_penalty;    /* above 0; 0 or 1 = off: a positive logit is divided by it, another multiplied (CTRL) */
+  float frequency_penalty; /* subtracted as often as the token occurs */
+  float presence_penalty;  /* subtracted once if it occurs */
+  int repeat_last;         /* how many last tokens, prompt and reply, the penalties look at; 0 = 64, less = all */
+  const weft_logit_bias *logit_bias; /* n_logit_bias of them; several for one token add up; may be NULL */
+  size_t n_logit_bias;
 } weft_sampler_options;
 
-/* Draws from logits [V].  The random number depends on (seed, position) alone, so a run can be repeated from anywhere.
- * EINVAL: an option is out of range.  ENUMERIC: no finite logit, or a NaN. */
+/* Draws from logits [V] after `tokens` [n_tokens], which only the penalties look at (may be NULL if there are none).  The
+ * random number depends on (seed, n_tokens) alone, so a run can be repeated from anywhere.
+ * EINVAL: an option or a token is out of range.  ENUMERIC: no finite logit, or a NaN. */
 WEFT_API weft_status weft_sample(const float *logits, int n_vocab, const weft_sampler_options *options,
-                                 uint64_t position, int32_t *token);
+                                 const int32_t *tokens, size_t n_tokens, int32_t *token);
 
 /* ---- session ---- */
 

@@ -1,5 +1,6 @@
 /* session.c - one timeline: a cache with one slot, its position, and the generation loop. */
 #include "llm/model.h"
+#include "llm/sampler.h"
 #include "llm/text_stream.h"
 
 #include <string.h>
@@ -10,7 +11,8 @@ struct weft_session {
   weft_model *model;
   weft_kv_cache *cache;
   int n_prefill;
-  float *logits; /* [V] after the last token */
+  int32_t *tokens; /* [n_ctx]: the first length are those that the cache holds */
+  float *logits;   /* [V] after the last token */
   /* One chunk of a batch, [n_prefill] each. */
   int32_t *positions, *slots;
   uint8_t *want_logits;
@@ -24,10 +26,11 @@ static weft_status build(weft_session *s, const weft_session_options *o) {
   if (status) return status;
   size_t n = (size_t)s->n_prefill;
   s->logits = weft__alloc((size_t)s->model->info.n_vocab, sizeof *s->logits);
+  s->tokens = weft__alloc((size_t)weft_session_n_ctx(s), sizeof *s->tokens);
   s->positions = weft__alloc(n, sizeof *s->positions);
   s->slots = weft__calloc(n, sizeof *s->slots);
   s->want_logits = weft__calloc(n, sizeof *s->want_logits);
-  return s->logits && s->positions && s->slots && s->want_logits ? WEFT_OK : WEFT_ENOMEM;
+  return s->tokens && s->logits && s->positions && s->slots && s->want_logits ? WEFT_OK : WEFT_ENOMEM;
 }
 
 weft_status weft_session_create(weft_session **out, weft_model *model, const weft_session_options *options) {
@@ -47,6 +50,7 @@ weft_status weft_session_create(weft_session **out, weft_model *model, const wef
 void weft_session_free(weft_session *s) {
   if (!s) return;
   weft_kv_cache_free(s->cache);
+  weft_free(s->tokens);
   weft_free(s->logits);
   weft_free(s->positions);
   weft_free(s->slots);
@@ -71,6 +75,7 @@ static weft_status append_chunk(weft_session *s, const int32_t *tokens, int n, i
   const weft_batch batch = {n, tokens, s->positions, s->slots, s->want_logits};
   weft_status status = weft_forward(s->model, s->cache, &batch, s->logits);
   s->want_logits[n - 1] = 0;
+  if (!status) memcpy(s->tokens + start, tokens, (size_t)n * sizeof *tokens);
   return status;
 }
 
@@ -167,8 +172,8 @@ static weft_status loop(generator *g) {
       g->out->finish_reason = WEFT_FINISH_CANCELED;
       break;
     }
-    weft_status status =
-        weft_sample(s->logits, s->model->info.n_vocab, &g->options->sampler, (uint64_t)weft_session_length(s), &token);
+    weft_status status = weft_sample(s->logits, s->model->info.n_vocab, &g->options->sampler, s->tokens,
+                                     (size_t)weft_session_length(s), &token);
     if (!status) status = take_token(g, token, &is_done);
     if (!status && !is_done && n + 1 < limit) status = append_chunk(s, &token, 1, 1);
     if (status) return status;
@@ -201,7 +206,8 @@ weft_status weft_session_generate(weft_session *session, const int32_t *prompt, 
   g.stream.stop = options->stop;
   g.stream.n_stop = options->n_stop;
   double start = weft__now_ms();
-  weft_status status = append(session, prompt, n_prompt, options);
+  weft_status status = weft__sampler_check(&options->sampler, session->model->info.n_vocab);
+  if (!status) status = append(session, prompt, n_prompt, options);
   double prefilled = weft__now_ms();
   out->prefill_ms = prefilled - start;
   if (status == WEFT_ECANCELED) {
