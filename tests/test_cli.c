@@ -132,6 +132,17 @@ static void test_wrong_usage(void **state) {
       {{"run", "m", "--device", "N", "x"}, "--device: 'N'"},
       {{"run", "m", "--device", "-1", "x"}, "--device: '-1'"},
       {{"run", "m", "--stop", "", "x"}, "--stop: it is empty"},
+      {{"run", "m", "--repeat-penalty", "-1", "x"}, "--repeat-penalty: '-1' is not a number from 0 to 100"},
+      {{"run", "m", "--frequency-penalty", "2.01", "x"}, "--frequency-penalty: '2.01' is not a number from -2 to 2"},
+      {{"run", "m", "--presence-penalty", "nan", "x"}, "--presence-penalty: 'nan'"},
+      {{"run", "m", "--repeat-last", "-2", "x"}, "--repeat-last: '-2'"},
+      {{"run", "m", "--logit-bias", "5", "x"}, "--logit-bias: '5' is not ID:V"},
+      {{"run", "m", "--logit-bias", "5:", "x"}, "--logit-bias: '5:'"},
+      {{"run", "m", "--logit-bias", ":5", "x"}, "--logit-bias: ':5'"},
+      {{"run", "m", "--logit-bias", "5:1", "--logit-bias", "-5:1", "x"}, "--logit-bias: '-5:1'"},
+      {{"run", "m", "--logit-bias", "5:101", "x"}, "--logit-bias: '5:101'"},
+      {{"run", "m", "--logit-bias", "5:inf", "x"}, "--logit-bias: '5:inf'"},
+      {{"run", "m", "--logit-bias", "99999999999999999999:1", "x"}, "--logit-bias: '99999999999999999999:1'"},
       {{"run", "m"}, "prompt: there is none"},
       {{"run", "m", "x", "-p", "y"}, "prompt: it is given more than once"},
       {{"run", "m", ""}, "prompt: it is empty"},
@@ -714,6 +725,55 @@ static void test_stop(void **state) {
   run_clear(&whole);
 }
 
+/* The first token that comes without: banned it does not come, and a large bias brings any other one. */
+static void test_logit_bias(void **state) {
+  (void)state;
+  char bias[64];
+  json_t *root = take_json(WEFT(NULL, COUNT, "--json"), 0), *tokens = get(root, "tokens");
+  long long first = json_integer_value(json_array_get(tokens, 0)), other = first == 33 ? 34 : 33;
+  snprintf(bias, sizeof bias, "%lld:-inf", first);
+  json_t *banned = take_json(WEFT(NULL, COUNT, "--json", "--logit-bias", bias), 0);
+  for (size_t i = 0; i < json_array_size(get(banned, "tokens")); i++)
+    assert_int_not_equal(json_integer_value(json_array_get(get(banned, "tokens"), i)), first);
+  snprintf(bias, sizeof bias, "%lld:100", other);
+  json_t *forced = take_json(WEFT(NULL, COUNT, "--json", "--logit-bias", "7:1", "--logit-bias", bias), 0);
+  assert_int_equal(json_integer_value(json_array_get(get(forced, "tokens"), 0)), other);
+  json_decref(root);
+  json_decref(banned);
+  json_decref(forced);
+  assert_error(WEFT(NULL, COUNT, "--logit-bias", "99999999:1"), 1, "token 99999999, outside the vocabulary");
+}
+
+/* How often the most frequent token of a greedy reply stands in it. */
+static int most_repeats(json_t *root) {
+  json_t *tokens = get(root, "tokens");
+  int most = 0;
+  for (size_t i = 0; i < json_array_size(tokens); i++) {
+    int n = 0;
+    for (size_t j = 0; j < json_array_size(tokens); j++)
+      n += json_equal(json_array_get(tokens, i), json_array_get(tokens, j));
+    if (n > most) most = n;
+  }
+  json_decref(root);
+  return most;
+}
+
+/* Each penalty makes a counting model, whose every second token is a space, repeat itself less; without a window none does
+ * anything. */
+static void test_penalties(void **state) {
+  (void)state;
+  int plain = most_repeats(take_json(WEFT(NULL, COUNT, "--json"), 0));
+  assert_true(plain > 5);
+  static const char *const penalties[][2] = {
+      {"--repeat-penalty", "3"}, {"--frequency-penalty", "2"}, {"--presence-penalty", "2"}};
+  for (size_t i = 0; i < 2; i++)
+    assert_true(most_repeats(take_json(WEFT(NULL, COUNT, "--json", penalties[i][0], penalties[i][1]), 0)) < plain);
+  for (size_t i = 0; i < WEFT_COUNT(penalties); i++)
+    assert_int_equal(
+        most_repeats(take_json(WEFT(NULL, COUNT, "--json", penalties[i][0], penalties[i][1], "--repeat-last", "0"), 0)),
+        plain);
+}
+
 /* Teacher forcing: what the model would have said at each step of a given text. */
 static void test_forced_tokens(void **state) {
   (void)state;
@@ -973,6 +1033,8 @@ int main(void) {
       cmocka_unit_test(test_finish_reasons),
       cmocka_unit_test(test_drawn_seed),
       cmocka_unit_test(test_stop),
+      cmocka_unit_test(test_logit_bias),
+      cmocka_unit_test(test_penalties),
       cmocka_unit_test(test_forced_tokens),
       cmocka_unit_test(test_tokenize_round_trip),
       cmocka_unit_test(test_tokenize_text),

@@ -3,6 +3,7 @@
  * Text goes out as it becomes certain and is flushed each time, so that a reader sees every word at once; with --json
  * nothing goes out before the end.  Ctrl-C ends the generation, not the program: what was said so far is completed. */
 #include "cmd.h"
+#include "generation.h"
 #include "interrupt.h"
 #include "model.h"
 #include "options.h"
@@ -10,20 +11,13 @@
 #include "prompt.h"
 #include "system.h"
 
-#include <limits.h>
 #include <math.h>
 #include <string.h>
 
 typedef struct run_options {
   cli_common common;
   cli_prompt prompt;
-  int max_tokens;
-  int n_ctx; /* 0 = the model's */
-  int kv;    /* word of CLI_KV_CHOICES */
-  int top_k;
-  float temperature, top_p, min_p;
-  bool ignore_eos;
-  cli_list stop;
+  cli_generation generation;
   const char *force_tokens; /* ids as text; NULL: generate */
 } run_options;
 
@@ -36,6 +30,7 @@ typedef struct forced_step {
 /* Everything that one run holds; zero at first, released by clear_run. */
 typedef struct run_state {
   const run_options *options;
+  weft_generate_options generate;
   cli_model model;
   weft_session *session;
   int32_t *prompt, *force; /* ids */
@@ -61,18 +56,11 @@ static int is_canceled(void *context) {
   return cli_interrupt_seen() || cli_out_failed();
 }
 
-/* The options that the tables have checked already; the library checks them again as its own. */
 static weft_status generate(run_state *r) {
-  const run_options *o = r->options;
-  weft_generate_options g = {0};
-  g.sampler = (weft_sampler_options){o->temperature, o->top_k, o->top_p, o->min_p, r->seed};
-  g.max_tokens = o->max_tokens;
-  g.ignore_end = o->ignore_eos;
-  g.stop = o->stop.items;
-  g.n_stop = o->stop.n;
-  g.on_text = o->common.json ? NULL : on_text;
-  g.is_canceled = is_canceled;
-  return weft_session_generate(r->session, r->prompt, r->n_prompt, &g, &r->generation);
+  r->generate.sampler.seed = r->seed;
+  r->generate.on_text = r->options->common.json ? NULL : on_text;
+  r->generate.is_canceled = is_canceled;
+  return weft_session_generate(r->session, r->prompt, r->n_prompt, &r->generate, &r->generation);
 }
 
 /* ---- forcing ---- */
@@ -136,18 +124,6 @@ static cli_exit prepare_forcing(run_state *r) {
  *
  * A rate over no time at all (one token, or none) comes out as infinite or NaN and is printed as null. */
 
-static const char *finish_name(weft_finish_reason reason) {
-  switch (reason) {
-  case WEFT_FINISH_STOP:
-    return "stop";
-  case WEFT_FINISH_LENGTH:
-    return "length";
-  case WEFT_FINISH_CANCELED:
-    return "canceled";
-  }
-  return "unknown";
-}
-
 static double prefill_rate(const run_state *r) { return (double)r->n_prompt / (r->generation.prefill_ms / 1e3); }
 
 /* The first drawn token comes out of the prefill, so the decode time is that of the others; forcing times them all. */
@@ -179,7 +155,7 @@ static cli_exit print_json(const run_state *r) {
   cli_json_set(root, "prompt_tokens", cli_json_ids(r->prompt, r->n_prompt));
   cli_json_set(root, "tokens", cli_json_ids(g->tokens, g->n_tokens));
   cli_json_set(root, "text", cli_json_text(g->text, g->n_text_bytes));
-  cli_json_set(root, "finish_reason", json_string(finish_name(g->finish_reason)));
+  cli_json_set(root, "finish_reason", json_string(cli_finish_name(g->finish_reason)));
   cli_json_set(root, "load_ms", cli_json_number(r->model.load_ms));
   cli_json_set(root, "prefill_ms", cli_json_number(g->prefill_ms));
   cli_json_set(root, "decode_ms", cli_json_number(g->decode_ms));
@@ -208,21 +184,11 @@ static void note_speed(const run_state *r) {
   cli_note("prompt: %zu tokens in %.1f ms (%.1f tokens/s)", r->n_prompt, g->prefill_ms, prefill_rate(r));
   if (g->decode_ms > 0)
     cli_note("reply: %zu tokens in %.1f ms (%.1f tokens/s), ended by %s", g->n_tokens, g->decode_ms, decode_rate(r),
-             finish_name(g->finish_reason));
+             cli_finish_name(g->finish_reason));
   cli_note("memory: %.1f MB at most", (double)cli_peak_bytes() / 1e6);
 }
 
 /* ---- the command ---- */
-
-/* An empty stop string would be found at once and end every reply before its first character. */
-static cli_exit check_options(const run_options *o) {
-  for (size_t i = 0; i < o->stop.n; i++)
-    if (!*o->stop.items[i]) {
-      cli_error("--stop: it is empty (give the text that ends the reply)");
-      return CLI_USAGE;
-    }
-  return CLI_OK;
-}
 
 /* Loads the model and makes the session, with the prompt's ids. */
 static cli_exit open_run(run_state *r, const char *model_name, const weft__bytes *text) {
@@ -237,8 +203,7 @@ static cli_exit open_run(run_state *r, const char *model_name, const weft__bytes
   }
   code = cli_prompt_encode(&o->prompt, text, r->model.model, &r->prompt, &r->n_prompt);
   if (code) return code;
-  weft_session_options session = {.n_ctx = o->n_ctx, .kv_dtype = cli_kv_dtype(o->kv)};
-  return weft_session_create(&r->session, r->model.model, &session) ? cli_fail() : CLI_OK;
+  return cli_generation_open_session(&o->generation, r->model.model, &r->session);
 }
 
 /* Generates or forces, and prints.  A failure after the first words still ends their line, then is reported. */
@@ -267,6 +232,7 @@ static void clear_run(run_state *r) {
   weft_generation_clear(&r->generation);
   weft_session_free(r->session);
   cli_model_close(&r->model);
+  cli_generation_clear(&r->generate);
   weft_free(r->prompt);
   weft_free(r->force);
   weft_free(r->forced);
@@ -278,7 +244,7 @@ static cli_exit run_run(void *options, const cli_args *args) {
   weft__bytes text = {0};
   run_state r = {.options = o};
   r.seed = (uint64_t)(o->common.seed >= 0 ? o->common.seed : cli_draw_seed());
-  cli_exit code = check_options(o);
+  cli_exit code = cli_generation_prepare(&o->generation, &r.generate);
   if (!code) code = prepare_forcing(&r);
   if (!code) code = cli_prompt_read(&o->prompt, args->n > 1 ? args->values[1] : NULL, &text);
   if (!code) code = open_run(&r, args->values[0], &text);
@@ -290,21 +256,7 @@ static cli_exit run_run(void *options, const cli_args *args) {
 
 static const cli_option run_table[] = {
     CLI_PROMPT_OPTIONS(run_options),
-    CLI_INT(run_options, max_tokens, "max-tokens", 'n', "N", 1, INT_MAX,
-            "most tokens to generate; the model may stop earlier (default 1024)"),
-    CLI_REAL(run_options, temperature, "temperature", 0, "T", 0, 100,
-             "how evenly to choose; 0 always takes the likeliest token (default 0.8)"),
-    CLI_INT(run_options, top_k, "top-k", 0, "K", -1, INT_MAX,
-            "choose among the K likeliest tokens; 0 or -1 is off (default 40)"),
-    CLI_REAL(run_options, top_p, "top-p", 0, "P", 0, 1,
-             "choose among the likeliest tokens that together have probability P; 0 or 1 is off (default 0.95)"),
-    CLI_REAL(run_options, min_p, "min-p", 0, "P", 0, 1,
-             "leave out tokens less likely than P times the likeliest; 0 is off (default 0.05)"),
-    CLI_LIST(run_options, stop, "stop", 0, "TEXT", "end before TEXT, which is not printed; may be given several times"),
-    CLI_FLAG(run_options, ignore_eos, "ignore-eos", 0, "go on after the model's end tokens"),
-    CLI_INT(run_options, n_ctx, "ctx", 0, "N", 1, INT_MAX,
-            "positions for prompt and reply together (default: the model's, at most 4096)"),
-    CLI_CHOICE(run_options, kv, "kv", 0, CLI_KV_CHOICES, "element type of the key/value cache (default f16)"),
+    CLI_GENERATION_OPTIONS(run_options),
     CLI_TEXT(run_options, force_tokens, "force-tokens", 0, "IDS",
              "after the prompt append these token ids, and print for each the id that had the largest logit before it "
              "and its margin over the second"),
@@ -313,12 +265,7 @@ static const cli_option run_table[] = {
 
 static const run_options defaults = {
     .common = CLI_COMMON_DEFAULTS,
-    .max_tokens = 1024,
-    .kv = CLI_KV_F16,
-    .temperature = 0.8f,
-    .top_k = 40,
-    .top_p = 0.95f,
-    .min_p = 0.05f,
+    .generation = CLI_GENERATION_DEFAULTS,
 };
 
 const cli_command cli_cmd_run = {

@@ -98,7 +98,7 @@ bool cli_parse_int(const char *text, int64_t min, int64_t max, int64_t *value) {
 }
 
 /* Decimal notation alone: strtod would also take "inf", "nan", hexadecimal and leading space. */
-static bool parse_real(const char *text, double min, double max, float *value) {
+bool cli_parse_real(const char *text, double min, double max, float *value) {
   if (!*text || text[strspn(text, "0123456789+-.eE")]) return false;
   char *end;
   double parsed = strtod(text, &end);
@@ -139,7 +139,7 @@ static cli_exit set_int(const cli_option *option, const char *text, void *field)
 }
 
 static cli_exit set_real(const cli_option *option, const char *text, void *field) {
-  if (parse_real(text, (double)option->min, (double)option->max, field)) return CLI_OK;
+  if (cli_parse_real(text, (double)option->min, (double)option->max, field)) return CLI_OK;
   return bad_number(option, text, "number");
 }
 

@@ -13,6 +13,9 @@ void cli_options_clear(const cli_command *command, void *options);
 /* Reads all of `text` as a decimal whole number in min..max: no space, no sign but '-', nothing after it. */
 bool cli_parse_int(const char *text, int64_t min, int64_t max, int64_t *value);
 
+/* Reads all of `text` as a decimal number in min..max. */
+bool cli_parse_real(const char *text, double min, double max, float *value);
+
 /* Reads "1,2 3" (commas, white space and square brackets separate) into *ids, which the caller frees with weft_free. */
 cli_exit cli_parse_ids(const char *what, const char *text, int32_t **ids, size_t *n_ids);
 

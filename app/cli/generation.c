@@ -1,0 +1,93 @@
+/* generation.c - from the options of run and chat to those of the library. */
+#include "generation.h"
+#include "options.h"
+#include "output.h"
+
+#include <math.h>
+#include <string.h>
+
+/* "ID:V"; also "ID:-inf", which bans the token. */
+static cli_exit parse_bias(const char *text, weft_logit_bias *bias) {
+  char id_text[16];
+  int64_t id;
+  size_t n = strcspn(text, ":");
+  const char *value = text[n] ? text + n + 1 : "";
+  snprintf(id_text, sizeof id_text, "%.*s", (int)(n < sizeof id_text ? n : sizeof id_text - 1), text);
+  bool is_ban = strcmp(value, "-inf") == 0;
+  if (is_ban) bias->bias = -INFINITY;
+  if (n < sizeof id_text && cli_parse_int(id_text, 0, INT32_MAX, &id) &&
+      (is_ban || cli_parse_real(value, -100, 100, &bias->bias))) {
+    bias->token = (int32_t)id;
+    return CLI_OK;
+  }
+  cli_error("--logit-bias: '%s' is not ID:V (give a token id, a colon and a number from -100 to 100 or -inf)", text);
+  return CLI_USAGE;
+}
+
+/* *out gets the biases even if one of them is wrong, so that they are released. */
+static cli_exit parse_biases(const cli_list *list, weft_sampler_options *out) {
+  if (list->n == 0) return CLI_OK;
+  weft_logit_bias *biases = weft__alloc(list->n, sizeof *biases);
+  if (!biases) return cli_fail();
+  out->logit_bias = biases;
+  out->n_logit_bias = list->n;
+  for (size_t i = 0; i < list->n; i++) {
+    cli_exit code = parse_bias(list->items[i], &biases[i]);
+    if (code) return code;
+  }
+  return CLI_OK;
+}
+
+/* An empty stop string would be found at once and end every reply before its first character. */
+static cli_exit check_stops(const cli_list *stop) {
+  for (size_t i = 0; i < stop->n; i++)
+    if (!*stop->items[i]) {
+      cli_error("--stop: it is empty (give the text that ends the reply)");
+      return CLI_USAGE;
+    }
+  return CLI_OK;
+}
+
+/* The library's 0 means its default, the program's 0 means off. */
+static void set_penalties(const cli_generation *g, weft_sampler_options *out) {
+  if (g->repeat_last == 0) return;
+  out->repeat_last = g->repeat_last;
+  out->repeat_penalty = g->repeat_penalty;
+  out->frequency_penalty = g->frequency_penalty;
+  out->presence_penalty = g->presence_penalty;
+}
+
+cli_exit cli_generation_prepare(const cli_generation *g, weft_generate_options *out) {
+  *out = (weft_generate_options){
+      .sampler = {.temperature = g->temperature, .top_k = g->top_k, .top_p = g->top_p, .min_p = g->min_p},
+      .max_tokens = g->max_tokens,
+      .ignore_end = g->ignore_eos,
+      .stop = g->stop.items,
+      .n_stop = g->stop.n,
+  };
+  set_penalties(g, &out->sampler);
+  cli_exit code = check_stops(&g->stop);
+  return code ? code : parse_biases(&g->logit_bias, &out->sampler);
+}
+
+void cli_generation_clear(weft_generate_options *out) {
+  weft_free((void *)(uintptr_t)out->sampler.logit_bias);
+  *out = (weft_generate_options){0};
+}
+
+cli_exit cli_generation_open_session(const cli_generation *g, weft_model *model, weft_session **out) {
+  const weft_session_options options = {.n_ctx = g->n_ctx, .kv_dtype = cli_kv_dtype(g->kv)};
+  return weft_session_create(out, model, &options) ? cli_fail() : CLI_OK;
+}
+
+const char *cli_finish_name(weft_finish_reason reason) {
+  switch (reason) {
+  case WEFT_FINISH_STOP:
+    return "stop";
+  case WEFT_FINISH_LENGTH:
+    return "length";
+  case WEFT_FINISH_CANCELED:
+    return "canceled";
+  }
+  return "unknown";
+}
