@@ -287,6 +287,14 @@ static void test_threads_variable(void **state) {
   assert_error(WEFT(&zero, "logits", model(), "hi"), 1, "WEFT_THREADS");
 }
 
+/* Wrong lists are refused before a model is looked for. */
+static void test_affinity(void **state) {
+  (void)state;
+  assert_error(WEFT(NULL, "run", "m", "hi", "--affinity", "0-"), 1, "affinity: '0-' is not a list of processors");
+  assert_error(WEFT(NULL, "run", "m", "hi", "--affinity", "1023"), 1, "affinity: ");
+  assert_error(WEFT(NULL, "run", "m", "hi", "--affinity", ""), 1, "affinity: ''");
+}
+
 /* Status 3, whatever word asked for it, and before the model is looked for. */
 static void test_no_gpu(void **state) {
   (void)state;
@@ -1007,6 +1015,7 @@ int main(void) {
       cmocka_unit_test(test_version),
       cmocka_unit_test(test_cpu_variable),
       cmocka_unit_test(test_threads_variable),
+      cmocka_unit_test(test_affinity),
       cmocka_unit_test(test_no_gpu),
       cmocka_unit_test(test_missing_model),
       cmocka_unit_test(test_no_permission),

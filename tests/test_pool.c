@@ -266,6 +266,100 @@ static void processors_are_counted(void **state) {
   assert_true(weft__processors() >= 1);
 }
 
+/* ---- pinning ---- */
+
+static void lists_of_processors(void **state) {
+  (void)state;
+  static const struct {
+    const char *text;
+    int n, ids[6];
+  } right[] = {{"0", 1, {0}},      {"3", 1, {3}},        {"0-3,8", 5, {0, 1, 2, 3, 8}},
+               {"7,2", 2, {7, 2}}, {"5-5,0", 2, {5, 0}}, {"1023", 1, {1023}},
+               {"010", 1, {10}}};
+  static const char *const wrong[] = {"",    ",",  "0,", ",0", "0,,1", "-1",   "1-",          "3-1",    "0-3,2", "1,1",
+                                      "0 1", " 0", "0 ", "x",  "0x1",  "1024", "99999999999", "0-1024", "1-2-3", "+1"};
+  weft__cpu_list list;
+  for (size_t i = 0; i < WEFT_COUNT(right); i++) {
+    assert_int_equal(weft__cpu_list_parse(&list, right[i].text), WEFT_OK);
+    assert_int_equal(list.n, right[i].n);
+    assert_memory_equal(list.ids, right[i].ids, (size_t)list.n * sizeof *list.ids);
+  }
+  assert_int_equal(weft__cpu_list_parse(&list, "0-1023"), WEFT_OK);
+  assert_int_equal(list.n, 1024);
+  for (size_t i = 0; i < WEFT_COUNT(wrong); i++)
+    if (weft__cpu_list_parse(&list, wrong[i]) != WEFT_EINVAL) fail_msg("'%s' was taken", wrong[i]);
+}
+
+#if defined(__linux__)
+
+/* The processors that this process may use. */
+static weft__cpu_list allowed(void) {
+  weft__affinity now;
+  weft__cpu_list list = {0};
+  assert_int_equal(weft__affinity_save(&now, pthread_self()), WEFT_OK);
+  for (int i = 0; i < WEFT__MAX_CPUS; i++)
+    if (CPU_ISSET(i, &now.set)) list.ids[list.n++] = i;
+  return list;
+}
+
+typedef struct places {
+  int cpu[MAX_TASKS], worker[MAX_TASKS];
+} places;
+
+static void record_place(void *context, int task, int worker) {
+  places *p = context;
+  p->cpu[task] = sched_getcpu();
+  p->worker[task] = worker;
+}
+
+static void pinned_workers_stay_in_place(void **state) {
+  (void)state;
+  weft__cpu_list cpus = allowed();
+  for (size_t t = 0; t < WEFT_COUNT(thread_counts); t++) {
+    weft__pool *pool = create(thread_counts[t]);
+    assert_int_equal(weft__pool_pin(pool, &cpus), WEFT_OK);
+    places p;
+    for (int repeat = 0; repeat < 20; repeat++) {
+      weft__pool_run(pool, MAX_TASKS, record_place, &p);
+      for (int i = 0; i < MAX_TASKS; i++) assert_int_equal(p.cpu[i], cpus.ids[p.worker[i] % cpus.n]);
+    }
+    weft__cpu_list own = allowed();
+    assert_int_equal(own.n, 1);
+    assert_int_equal(own.ids[0], cpus.ids[0]);
+    weft__pool_free(pool);
+    own = allowed();
+    assert_int_equal(own.n, cpus.n);
+  }
+}
+
+static void missing_processors_are_refused(void **state) {
+  (void)state;
+  weft__cpu_list before = allowed(), cpus = {1, {1023}};
+  if (before.ids[before.n - 1] == 1023) skip(); /* a machine that has them all */
+  weft__pool *pool = create(2);
+  assert_int_equal(weft__pool_pin(pool, &cpus), WEFT_EINVAL);
+  assert_string_equal(weft_last_error(),
+                      "affinity: this process may use no processor 1023 (`taskset -cp $$` shows which)");
+  cpus =
+      (weft__cpu_list){5, {before.ids[0], before.ids[0], before.ids[0], before.ids[0], 1023}}; /* beyond the threads */
+  assert_int_equal(weft__pool_pin(pool, &cpus), WEFT_EINVAL);
+  assert_int_equal(allowed().n, before.n);
+  weft__pool_free(pool);
+}
+
+#else
+
+static void pinned_workers_stay_in_place(void **state) {
+  (void)state;
+  weft__pool *pool = create(2);
+  assert_int_equal(weft__pool_pin(pool, &(weft__cpu_list){1, {0}}), WEFT_EUNSUPPORTED);
+  weft__pool_free(pool);
+}
+
+static void missing_processors_are_refused(void **state) { pinned_workers_stay_in_place(state); }
+
+#endif
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(each_task_runs_once),
@@ -279,6 +373,9 @@ int main(void) {
       cmocka_unit_test(create_refuses_bad_counts),
       cmocka_unit_test(create_survives_a_failed_allocation),
       cmocka_unit_test(processors_are_counted),
+      cmocka_unit_test(lists_of_processors),
+      cmocka_unit_test(pinned_workers_stay_in_place),
+      cmocka_unit_test(missing_processors_are_refused),
   };
   return cmocka_run_group_tests_name("pool", tests, NULL, NULL);
 }

@@ -696,6 +696,29 @@ static void names_tell_variant_arithmetic_and_threads(void **state) {
   expect_name(&options, want);
 }
 
+/* A list of processors decides the number of threads where nothing else does. */
+static void affinity_pins_a_device(void **state) {
+  (void)state;
+  unsetenv("WEFT_THREADS");
+  setenv("WEFT_CPU", "scalar", 1);
+  weft_device_options options = {.kind = WEFT_DEVICE_CPU, .affinity = "0"};
+  weft_device *device = NULL;
+#if defined(__linux__)
+  expect_name(&options, "cpu (scalar, 1 thread)");
+  options.n_threads = 3;
+  expect_name(&options, "cpu (scalar, 3 threads)");
+  options.affinity = "1023";
+  assert_int_equal(weft_device_open(&device, &options), WEFT_EINVAL);
+#else
+  assert_int_equal(weft_device_open(&device, &options), WEFT_EUNSUPPORTED);
+#endif
+  options.affinity = "0-";
+  assert_int_equal(weft_device_open(&device, &options), WEFT_EINVAL);
+  assert_non_null(strstr(weft_last_error(), "affinity: '0-' is not a list of processors"));
+  assert_null(device);
+  unsetenv("WEFT_CPU");
+}
+
 static void defaults_open_a_device(void **state) {
   (void)state;
   unsetenv("WEFT_THREADS");
@@ -900,6 +923,7 @@ int main(void) {
       TENSOR_TEST(threads_out_of_range_are_refused),
       TENSOR_TEST(wrong_weft_threads_is_refused),
       TENSOR_TEST(names_tell_variant_arithmetic_and_threads),
+      TENSOR_TEST(affinity_pins_a_device),
       TENSOR_TEST(defaults_open_a_device),
       TENSOR_TEST(there_is_no_gpu),
       TENSOR_TEST(unknown_variants_are_refused),

@@ -81,9 +81,10 @@ enum { CLI_DEVICE_AUTO, CLI_DEVICE_CPU, CLI_DEVICE_GPU, CLI_DEVICE_LOW, CLI_DEVI
 
 /* What every command takes; the first member of each options structure. */
 typedef struct cli_common {
-  int device;    /* index of the word */
-  int n_threads; /* 0 = not given */
-  int64_t seed;  /* -1 = not given */
+  int device;           /* index of the word */
+  int n_threads;        /* 0 = not given */
+  const char *affinity; /* NULL = not given */
+  int64_t seed;         /* -1 = not given */
   bool exact, quiet, json, verbose, help;
 } cli_common;
 

@@ -5,6 +5,7 @@
 #include "bench.h"
 #include "blas.h"
 #include "cmd.h"
+#include "device.h"
 #include "output.h"
 #include "product.h"
 
@@ -399,16 +400,9 @@ static cli_exit open_devices(bench *b) {
   return code;
 }
 
-/* "cpu (avx512, 2 threads)": the number that the device has taken, from whichever source. */
-static int count_threads(const weft_device *device) {
-  const char *comma = strrchr(weft_device_name(device), ',');
-  long n = comma ? strtol(comma + 1, NULL, 10) : 1;
-  return n > 0 ? (int)n : 1;
-}
-
 static cli_exit open_peer(bench *b) {
   if (!b->o->peer_blas) return CLI_OK;
-  return cli_blas_open(&b->blas, b->o->peer_blas, count_threads(b->reference.device)) ? cli_fail() : CLI_OK;
+  return cli_blas_open(&b->blas, b->o->peer_blas, cli_device_n_threads(b->reference.device)) ? cli_fail() : CLI_OK;
 }
 
 static void close_bench(bench *b) {

@@ -4,6 +4,7 @@
  * else the machine does falls on both, and the ratio of the medians means something where the figures alone do not. */
 #include "bench.h"
 #include "cmd.h"
+#include "device.h"
 #include "model.h"
 #include "options.h"
 #include "output.h"
@@ -112,16 +113,6 @@ static cli_exit run_repetition(bench *b, int index) {
 }
 
 /* ---- preparing ---- */
-
-/* The threads that the device took, as a number that a peer can be given too.  Opening it has checked the variable. */
-static int count_threads(const cli_common *common) {
-  const char *variable = getenv("WEFT_THREADS");
-  int64_t n;
-  if (common->n_threads > 0) return common->n_threads;
-  if (variable && cli_parse_int(variable, 1, WEFT_MAX_THREADS, &n)) return (int)n;
-  int n_processors = weft__processors();
-  return n_processors < WEFT_MAX_THREADS ? n_processors : WEFT_MAX_THREADS;
-}
 
 /* Random ids cost what real text costs, as the work does not depend on what the tokens say. */
 static weft_status draw_tokens(bench *b) {
@@ -238,7 +229,7 @@ static cli_exit open_bench(bench *b, const char *model_name) {
   prepare_cases(b);
   cli_exit code = cli_model_open(&b->model, model_name, &b->o->common);
   if (code) return code;
-  b->n_threads = count_threads(&b->o->common);
+  b->n_threads = cli_device_n_threads(b->model.device);
   if (b->o->common.verbose) cli_model_note(&b->model);
   if (draw_tokens(b) || open_session(b) || alloc_times(&b->prefill, b->o->n_reps) ||
       alloc_times(&b->decode, b->o->n_reps) || warm_up(b, start_ms))

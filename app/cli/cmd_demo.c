@@ -172,7 +172,9 @@ static cli_exit run_gpu(const cli_common *common) {
   if (code) return code;
   if (cli_device_is_cpu(d.gpu))
     code = say_no_gpu(common);
-  else if (weft_device_open(&d.cpu, &(weft_device_options){.kind = WEFT_DEVICE_CPU, .n_threads = common->n_threads}) ||
+  else if (weft_device_open(&d.cpu, &(weft_device_options){.kind = WEFT_DEVICE_CPU,
+                                                           .n_threads = common->n_threads,
+                                                           .affinity = common->affinity}) ||
            check_batch(&d) || check_square(&d) || check_operators(&d))
     code = cli_fail();
   else

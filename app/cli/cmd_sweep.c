@@ -288,7 +288,8 @@ static cli_exit open_variant(const sweep *s, cpu_column *column) {
   const char *variable = getenv("WEFT_CPU");
   char *former = variable ? weft__dup(variable, strlen(variable)) : NULL;
   if (variable && !former) return cli_fail();
-  weft_device_options options = {.kind = WEFT_DEVICE_CPU, .n_threads = s->o->common.n_threads};
+  weft_device_options options = {
+      .kind = WEFT_DEVICE_CPU, .n_threads = s->o->common.n_threads, .affinity = s->o->common.affinity};
   if (*column->name) setenv("WEFT_CPU", column->name, 1);
   cli_exit code = weft_device_open(&column->device, &options) ? cli_fail() : CLI_OK;
   if (former)

@@ -1,7 +1,8 @@
-/* device.c - from the options --device, --threads and --exact to an open device. */
+/* device.c - from the options --device, --threads, --affinity and --exact to an open device. */
 #include "device.h"
 #include "output.h"
 
+#include <stdlib.h> /* strtol */
 #include <string.h>
 
 static weft_device_options device_options(const cli_common *common) {
@@ -9,6 +10,7 @@ static weft_device_options device_options(const cli_common *common) {
       .kind = WEFT_DEVICE_GPU,
       .arithmetic = common->exact ? WEFT_EXACT : WEFT_FAST,
       .n_threads = common->n_threads,
+      .affinity = common->affinity,
   };
   if (common->device == CLI_DEVICE_AUTO) options.kind = WEFT_DEVICE_AUTO;
   if (common->device == CLI_DEVICE_CPU) options.kind = WEFT_DEVICE_CPU;
@@ -34,6 +36,13 @@ cli_exit cli_device_open(weft_device **out, const cli_common *common) { return c
 
 /* The library names its CPU devices "cpu (...)", GPUs by their adapters. */
 bool cli_device_is_cpu(const weft_device *device) { return strncmp(weft_device_name(device), "cpu (", 5) == 0; }
+
+/* Its name ends with them: "cpu (avx512, 2 threads)". */
+int cli_device_n_threads(const weft_device *device) {
+  const char *comma = strrchr(weft_device_name(device), ',');
+  long n = comma ? strtol(comma + 1, NULL, 10) : 1;
+  return n > 0 ? (int)n : 1;
+}
 
 /* A GPU's name begins with its adapter's. */
 bool cli_device_is_software(const weft_device *device) {

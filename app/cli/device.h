@@ -1,4 +1,4 @@
-/* device.h - from the options --device, --threads and --exact to an open device. */
+/* device.h - from the options --device, --threads, --affinity and --exact to an open device. */
 #ifndef WEFT_CLI_DEVICE_H
 #define WEFT_CLI_DEVICE_H
 
@@ -12,6 +12,9 @@ cli_exit cli_device_open(weft_device **out, const cli_common *common);
 
 /* The same with the kernel of matrix products chosen: gemm_tile of weft_device_options. */
 cli_exit cli_device_open_tile(weft_device **out, const cli_common *common, int gemm_tile);
+
+/* The threads that a CPU device has taken, from whichever source. */
+int cli_device_n_threads(const weft_device *device);
 
 bool cli_device_is_cpu(const weft_device *device);
 

@@ -180,6 +180,7 @@ static cli_exit open_device(weft_device **out, const cli_common *common) {
       .kind = WEFT_DEVICE_CPU,
       .arithmetic = common->exact ? WEFT_EXACT : WEFT_FAST,
       .n_threads = common->n_threads,
+      .affinity = common->affinity,
   };
   return weft_device_open(out, &options) ? cli_fail() : CLI_OK;
 }

@@ -34,13 +34,17 @@ typedef struct weft_device_options {
   int gemm_tile; /* GPU: 0 = products run the kernel that suits their shape; for study: 1 = the naive kernel, 8, 16, 32 =
                      * square tiles of that size in workgroup memory */
   weft_arithmetic arithmetic;
-  int n_threads; /* CPU: threads that compute, the caller among them; 0 = WEFT_THREADS, else the processors allowed */
+  int n_threads; /* CPU: threads that compute, the caller among them; 0 = WEFT_THREADS, else one for each processor of
+                  * affinity, else the processors allowed */
+  const char *affinity; /* CPU: processors ("0-3,8") that the threads are pinned to in turn, the thread that opens the
+                         * device to the first, until it closes it; NULL = the system places them */
 } weft_device_options;
 
 /* Opens a device; `options` may be NULL for the defaults.  AUTO takes a hardware GPU if there is one, else the CPU (the
  * thread's last error then says why); it passes over software drivers, which are slower than the CPU path.  ENODEVICE:
  * there is no device of that kind.  EUNSUPPORTED: a GPU, but this build has no GPU code.  EINVAL: WEFT_CPU names a variant
- * that is unknown or that this processor lacks.  Results never depend on n_threads. */
+ * that is unknown or that this processor lacks, or affinity is no list or names a processor that this process may not
+ * use.  EUNSUPPORTED, too: affinity on a system other than Linux.  Results never depend on n_threads. */
 WEFT_API weft_status weft_device_open(weft_device **out, const weft_device_options *options);
 
 /* Every scope on the device must be closed before. */

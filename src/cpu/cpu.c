@@ -84,7 +84,7 @@ static const weft__backend_class CPU_CLASS = {
         },
 };
 
-weft_status weft__cpu_create(weft__backend **out, bool is_exact, int n_threads) {
+weft_status weft__cpu_create(weft__backend **out, bool is_exact, int n_threads, const weft__cpu_list *cpus) {
   const weft__cpu_kernels *kernels = weft__cpu_select();
   if (!kernels) return weft_last_status();
   weft__cpu *cpu = weft__calloc(1, sizeof *cpu);
@@ -94,6 +94,7 @@ weft_status weft__cpu_create(weft__backend **out, bool is_exact, int n_threads) 
   cpu->is_exact = is_exact;
   weft_status status = weft__buffers_create(&cpu->buffers);
   if (!status) status = weft__pool_create(&cpu->pool, n_threads);
+  if (!status && cpus) status = weft__pool_pin(cpu->pool, cpus);
   if (status) {
     cpu_destroy(&cpu->base);
     return status;

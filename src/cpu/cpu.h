@@ -36,7 +36,8 @@ typedef struct weft__cpu {
 
 static inline weft__cpu *weft__cpu_of(weft__backend *backend) { return (weft__cpu *)backend; }
 
-weft_status weft__cpu_create(weft__backend **out, bool is_exact, int n_threads);
+/* `cpus`: processors that the threads are pinned to, or NULL. */
+weft_status weft__cpu_create(weft__backend **out, bool is_exact, int n_threads, const weft__cpu_list *cpus);
 
 /* Address of a tensor's first element. */
 static inline void *weft__cpu_data(const weft_tensor *t) {

@@ -7,8 +7,9 @@
 
 #include <stdlib.h> /* getenv, strtol */
 
-/* The number of threads asked for, or what WEFT_THREADS and the machine say; 0 with the error set if it is wrong. */
-static int choose_threads(int asked) {
+/* The number of threads asked for, or what WEFT_THREADS, a list of processors (0: none) and the machine say; 0 with the
+ * error set if it is wrong. */
+static int choose_threads(int asked, int n_cpus) {
   const char *text = getenv("WEFT_THREADS");
   if (asked == 0 && text && *text) {
     char *end;
@@ -23,7 +24,7 @@ static int choose_threads(int asked) {
     weft__error(WEFT_EINVAL, "threads: %d (1 to %d)", asked, WEFT_MAX_THREADS);
     return 0;
   }
-  int n = asked ? asked : weft__processors();
+  int n = asked ? asked : n_cpus ? n_cpus : weft__processors();
   return n < WEFT_MAX_THREADS ? n : WEFT_MAX_THREADS;
 }
 
@@ -68,9 +69,12 @@ static weft_status open_backends(weft_device *device, const weft_device_options 
       (unsigned)o->power > WEFT_POWER_HIGH ||
       !(o->gemm_tile == 0 || o->gemm_tile == 1 || o->gemm_tile == 8 || o->gemm_tile == 16 || o->gemm_tile == 32))
     return weft__error(WEFT_EINVAL, "device: an option is not one of its enum's values");
-  int n_threads = choose_threads(o->n_threads);
+  weft__cpu_list cpus = {0};
+  weft_status status = o->affinity ? weft__cpu_list_parse(&cpus, o->affinity) : WEFT_OK;
+  if (status) return status;
+  int n_threads = choose_threads(o->n_threads, cpus.n);
   if (!n_threads) return weft_last_status();
-  weft_status status = weft__cpu_create(&device->host, o->arithmetic == WEFT_EXACT, n_threads);
+  status = weft__cpu_create(&device->host, o->arithmetic == WEFT_EXACT, n_threads, cpus.n ? &cpus : NULL);
   if (status) return status;
   status = o->kind == WEFT_DEVICE_CPU ? WEFT_ENODEVICE : open_gpu(device, o);
   if (status && o->kind == WEFT_DEVICE_GPU) return status;
