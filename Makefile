@@ -57,8 +57,8 @@ KERNEL_FLAGS = -fno-math-errno
 AVX2_FLAGS = -mavx2 -mfma -mf16c
 AVX512_FLAGS = $(AVX2_FLAGS) -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni
 
-# PCRE2: pre-tokenizer patterns.  xxHash: tables of names.  Jansson: --json and test data; the library does without.
-LIBS = -lpcre2-8 -lxxhash -lm -pthread
+# PCRE2: pre-tokenizer patterns.  utf8proc: normalisation form C.  xxHash: tables of names.  Jansson: --json and test data; the library does without.
+LIBS = -lpcre2-8 -lutf8proc -lxxhash -lm -pthread
 APP_LIBS = -ljansson
 TEST_LIBS = -lcmocka -ljansson
 

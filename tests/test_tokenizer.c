@@ -312,6 +312,29 @@ static void smollm_pattern_sees_digits_one_by_one(void **state) {
   assert_split("smollm", "\xC2\xBD\xE2\x85\xA7", "\xC2\xBD|\xE2\x85\xA7");
 }
 
+static void llama_pattern(void **state) {
+  (void)state;
+  assert_split("llama-bpe", "Hello world 12345 abc45", "Hello| world| |123|45| abc|45");
+  assert_split("llama3", "WE'VE don'T THEY'LL I'd", "WE|'VE| don|'T| THEY|'LL| I|'d");
+  assert_split("llama-bpe", "a.b  (c)\n\n  d\r\n", "a|.b| | (|c|)\n\n| | d|\r\n");
+  assert_split("llama-bpe", "x  \n \n y", "x|  \n \n| y");
+  /* Contractions are compared by case folding, and U+017F folds to s. */
+  assert_split("llama-bpe", "it'\xC5\xBFx", "it|'\xC5\xBF|x");
+}
+
+/* As llama-bpe, but digits one by one, and normalised: e and U+0301 become one character, and what is in order or later
+ * than the reference's Unicode stays. */
+static void qwen_pattern(void **state) {
+  (void)state;
+  assert_split("qwen2", "abc 12345 x", "abc| |1|2|3|4|5| x");
+  assert_split("qwen2", "na\xC3\xAFve nai\xCC\x88ve", "na\xC3\xAFve| na\xC3\xAFve");
+  assert_split("qwen2", "a\xCC\x81\xCC\xA3", "\xE1\xBA\xA1|\xCC\x81");
+  assert_split("qwen2", "\xE1\x84\x80\xE1\x85\xA1\xE1\x86\xA8", "\xEA\xB0\x81");
+  assert_split("qwen2", "a\xCC\x95\xE1\xAB\x87\xCC\x80", "a|\xCC\x95\xE1\xAB\x87\xCC\x80");
+  assert_split("qwen2", "\xFFi\xCC\x88\xFF", "\xFF|\xC3\xAF|\xFF");
+  assert_split("deepseek-r1-qwen", "i\xCC\x88", "i|\xCC\x88");
+}
+
 /* Assigned in Unicode 15 and 16: letters of Kawi and of CJK extension I, and a Kawi digit. */
 static void patterns_know_recent_characters(void **state) {
   (void)state;
@@ -641,7 +664,7 @@ static void model_is_a_number(byte_vocab *vocab, gguf_writer *w) {
   vocab->model = NULL;
   gguf_writer_u32(w, "tokenizer.ggml.model", 2);
 }
-static void other_pre(byte_vocab *vocab, gguf_writer *w) { (void)w, vocab->pre = "llama-bpe"; }
+static void other_pre(byte_vocab *vocab, gguf_writer *w) { (void)w, vocab->pre = "llama-spe"; }
 static void empty_pre(byte_vocab *vocab, gguf_writer *w) { (void)w, vocab->pre = ""; }
 static void wants_space_prefix(byte_vocab *vocab, gguf_writer *w) {
   (void)vocab;
@@ -705,7 +728,7 @@ static const struct {
     {no_model, WEFT_EFORMAT, {"tokenizer.ggml.model", "missing"}},
     {other_model, WEFT_EUNSUPPORTED, {"'t5'", "gpt2, llama"}},
     {model_is_a_number, WEFT_EFORMAT, {"tokenizer.ggml.model", "string"}},
-    {other_pre, WEFT_EUNSUPPORTED, {"'llama-bpe'", "smollm, gpt-2, gpt2"}},
+    {other_pre, WEFT_EUNSUPPORTED, {"'llama-spe'", "smollm, gpt-2, gpt2"}},
     {empty_pre, WEFT_EUNSUPPORTED, {"''", "smollm"}},
     {wants_space_prefix, WEFT_EUNSUPPORTED, {"add_space_prefix", "not supported"}},
     {no_tokens, WEFT_EFORMAT, {"tokenizer.ggml.tokens", "missing"}},
@@ -841,6 +864,8 @@ int main(void) {
       cmocka_unit_test(other_text_is_no_spelling),
       cmocka_unit_test(gpt2_pattern),
       cmocka_unit_test(smollm_pattern_sees_digits_one_by_one),
+      cmocka_unit_test(llama_pattern),
+      cmocka_unit_test(qwen_pattern),
       cmocka_unit_test(patterns_know_recent_characters),
       cmocka_unit_test(invalid_bytes_are_pieces_of_their_own),
       cmocka_unit_test(failure_of_a_piece_ends_splitting),

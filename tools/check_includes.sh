@@ -39,6 +39,7 @@ llm.h:         llm
 # Headers that are not libc's, or that only one folder may depend on: the folders that may.
 third_party='
 pcre2.h:      tokenizer
+utf8proc.h:   tokenizer
 uthash.h:     format tokenizer
 xxhash.h:     format tokenizer
 jansson.h:    app

@@ -4,7 +4,10 @@
 
 #include <string.h>
 
-enum { MAX_MERGES = 1 << 26 };
+enum {
+  MAX_MERGES = 1 << 26,
+  MAX_WORD_BYTES = 512 /* of a token that a whole piece may be; the longest in use are runs of 128 spaces or dashes */
+};
 
 static const uint64_t EMPTY_PAIR = UINT64_MAX;
 
@@ -118,6 +121,15 @@ static int32_t make_symbols(const weft__bpe *bpe, weft__symbol *symbols, const c
   }
   if (n_symbols > 0) symbols[n_symbols - 1].next = WEFT__NO_SYMBOL;
   return n_symbols;
+}
+
+int32_t weft__bpe_find(const weft__vocab *vocab, const char *piece, size_t n) {
+  char spelling[2 * MAX_WORD_BYTES];
+  size_t n_spelling = 0;
+  if (n > MAX_WORD_BYTES) return -1;
+  for (size_t i = 0; i < n; i++) n_spelling += weft__byte_to_spelling((unsigned char)piece[i], spelling + n_spelling);
+  int32_t id = weft__vocab_find(vocab, spelling, n_spelling);
+  return id >= 0 && vocab->types[id] == WEFT__TOKEN_NORMAL ? id : -1;
 }
 
 weft_status weft__bpe_encode(const weft__bpe *bpe, weft__merger *merger, const char *piece, size_t n, weft__ids *ids) {

@@ -26,6 +26,9 @@ typedef struct weft__bpe {
 weft_status weft__bpe_read(weft__bpe *bpe, const weft__vocab *vocab, const weft_gguf *gguf);
 void weft__bpe_clear(weft__bpe *bpe);
 
+/* The token whose bytes are this piece, -1 if there is none. */
+int32_t weft__bpe_find(const weft__vocab *vocab, const char *piece, size_t n);
+
 /* Appends the ids of one piece.  Bytes that have no token are left out before anything is merged, as in the tokenizers
  * that these models were trained with.  O(n log n) in the length of the piece. */
 weft_status weft__bpe_encode(const weft__bpe *bpe, weft__merger *merger, const char *piece, size_t n, weft__ids *ids);

@@ -31,7 +31,10 @@ static weft_status check_literal(const weft_text_span *literal, size_t n_literal
 
 static weft_status encode_piece(void *context, const char *piece, size_t n) {
   encoder *e = context;
-  return weft__bpe_encode(&e->tokenizer->bpe, &e->scratch.merger, piece, n, &e->ids);
+  const weft_tokenizer *t = e->tokenizer;
+  int32_t id = t->keeps_tokens ? weft__bpe_find(&t->vocab, piece, n) : -1;
+  if (id >= 0) return weft__ids_add(&e->ids, &id, 1);
+  return weft__bpe_encode(&t->bpe, &e->scratch.merger, piece, n, &e->ids);
 }
 
 /* Text without added tokens; at its start there is the text's start or such a token, so this is where models that want a

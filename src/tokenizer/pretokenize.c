@@ -1,5 +1,7 @@
 /* pretokenize.c - pre-tokenizers as rows of PCRE2 patterns.
  *
+ * A row is what goes with a value of tokenizer.ggml.pre: which normalisation comes first, how the text is split, and two
+ * things about what follows that files do not say.
  * A row's patterns work in sequence: each splits every piece of the one before it into matches and what lies between
  * them, so that a pattern sees nothing of the neighbouring pieces (a look-ahead finds the end of the text there).  To
  * add a pre-tokenizer, add its row.
@@ -7,6 +9,7 @@
  * The patterns never see bytes that are not UTF-8. */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "tokenizer/pretokenize.h"
+#include "tokenizer/nfc.h"
 
 #include <pcre2.h>
 #include <stdio.h>
@@ -35,21 +38,42 @@
   "'s|'t|'re|'ve|'m|'ll|'d| ?[" LETTER "]+| ?[" NUMBER "]+| ?[^" SPACE LETTER NUMBER "]+"                              \
   "|[" SPACE "]+(?![^" SPACE "])|[" SPACE "]+"
 
+/* Contractions in capitals, too; a word may take one other character before it; a line break ends what it follows.  `n`
+ * says how many digits stay together. */
+#define WORDS(n)                                                                                                       \
+  "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n" LETTER NUMBER "]?[" LETTER "]+|[" NUMBER "]" n "| ?[^" SPACE LETTER NUMBER   \
+  "]+[\\r\\n]*|[" SPACE "]*[\\r\\n]+|[" SPACE "]+(?![^" SPACE "])|[" SPACE "]+"
+
 enum { MAX_PATTERNS = 2 };
 
-static const struct {
+typedef struct pretokenizer_row {
   const char *name; /* value of tokenizer.ggml.pre */
   const char *patterns[MAX_PATTERNS];
-} rows[] = {
-    {"smollm", {"[" NUMBER_17 "]", GPT2}}, /* digits one by one */
-    {"gpt-2", {GPT2}},
-    {"gpt2", {GPT2}},
-    {"default", {GPT2}},
+  weft__pretokenizer_traits traits;
+  bool is_nfc; /* the text is brought into normalisation form C first */
+} pretokenizer_row;
+
+static const pretokenizer_row rows[] = {
+    {.name = "smollm", .patterns = {"[" NUMBER_17 "]", GPT2}}, /* digits one by one */
+    {.name = "gpt-2", .patterns = {GPT2}},
+    {.name = "gpt2", .patterns = {GPT2}},
+    {.name = "default", .patterns = {GPT2}},
+    {.name = "llama-bpe", .patterns = {WORDS("{1,3}")}, .traits = {.keeps_tokens = true, .wants_bos = true}},
+    {.name = "llama3", .patterns = {WORDS("{1,3}")}, .traits = {.keeps_tokens = true, .wants_bos = true}},
+    {.name = "llama-v3", .patterns = {WORDS("{1,3}")}, .traits = {.keeps_tokens = true, .wants_bos = true}},
+    {.name = "falcon3", .patterns = {WORDS("{1,3}")}, .traits = {.keeps_tokens = true, .wants_bos = true}},
+    {.name = "lfm2", .patterns = {WORDS("{1,3}")}, .traits = {.keeps_tokens = true, .wants_bos = true}},
+    {.name = "smaug-bpe", .patterns = {WORDS("{1,3}")}},
+    {.name = "dbrx", .patterns = {WORDS("{1,3}")}},
+    {.name = "qwen2", .patterns = {WORDS("")}, .is_nfc = true},
+    {.name = "deepseek-r1-qwen", .patterns = {WORDS("")}},
+    {.name = "megrez", .patterns = {WORDS("")}},
 };
 
 struct weft__pretokenizer {
   pcre2_code *patterns[MAX_PATTERNS]; /* NULL behind the row's last */
   pcre2_general_context *memory;
+  const pretokenizer_row *row;
 };
 
 /* ---- compiling ---- */
@@ -108,10 +132,10 @@ weft_status weft__pretokenizer_create(weft__pretokenizer **out, const char *name
   if (row < 0) return unknown_name(name, n);
   weft__pretokenizer *p = weft__calloc(1, sizeof *p);
   if (!p) return WEFT_ENOMEM;
+  p->row = &rows[row];
   p->memory = pcre2_general_context_create(pcre2_take, pcre2_give, NULL);
   weft_status status = p->memory ? WEFT_OK : WEFT_ENOMEM;
-  for (int i = 0; i < MAX_PATTERNS && rows[row].patterns[i] && !status; i++)
-    status = compile(p, i, rows[row].patterns[i]);
+  for (int i = 0; i < MAX_PATTERNS && p->row->patterns[i] && !status; i++) status = compile(p, i, p->row->patterns[i]);
   if (status)
     weft__pretokenizer_free(p);
   else
@@ -124,6 +148,10 @@ void weft__pretokenizer_free(weft__pretokenizer *pretokenizer) {
   for (int i = 0; i < MAX_PATTERNS; i++) pcre2_code_free(pretokenizer->patterns[i]);
   pcre2_general_context_free(pretokenizer->memory);
   weft_free(pretokenizer);
+}
+
+weft__pretokenizer_traits weft__pretokenizer_get_traits(const weft__pretokenizer *pretokenizer) {
+  return pretokenizer->row->traits;
 }
 
 /* ---- UTF-8 ---- */
@@ -167,19 +195,28 @@ static weft_status split(const splitter *s, int level, const char *text, size_t 
   return status;
 }
 
+/* Splits n bytes of UTF-8, after normalisation if the row wants it. */
+static weft_status split_valid(const splitter *s, weft__bytes *normal, const char *text, size_t n) {
+  if (!s->pretokenizer->row->is_nfc || !weft__nfc_may_change(text, n)) return split(s, 0, text, n);
+  weft_status status = weft__nfc(normal, text, n);
+  return status ? status : split(s, 0, normal->data, normal->n);
+}
+
 weft_status weft__pretokenize(const weft__pretokenizer *pretokenizer, const char *text, size_t n, weft__piece_fn piece,
                               void *context) {
   splitter s = {pretokenizer, pcre2_match_data_create(1, pretokenizer->memory), piece, context};
   if (!s.match) return WEFT_ENOMEM;
+  weft__bytes normal = {0};
   weft_status status = WEFT_OK;
   while (n > 0 && !status) {
     size_t n_valid = valid_prefix(text, n);
-    if (n_valid > 0) status = split(&s, 0, text, n_valid);
+    if (n_valid > 0) status = split_valid(&s, &normal, text, n_valid);
     size_t n_invalid = invalid_prefix(text + n_valid, n - n_valid);
     if (n_invalid > 0 && !status) status = piece(context, text + n_valid, n_invalid);
     text += n_valid + n_invalid;
     n -= n_valid + n_invalid;
   }
+  weft__bytes_clear(&normal);
   pcre2_match_data_free(s.match);
   return status;
 }

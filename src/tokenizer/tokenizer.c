@@ -46,7 +46,9 @@ static weft_status create_pretokenizer(weft_tokenizer *t, const weft_gguf *gguf)
 static weft_status read_bpe(weft_tokenizer *t, const weft_gguf *gguf) {
   weft_status status = refuse_switch(gguf, "tokenizer.ggml.add_space_prefix", "gpt2");
   if (!status) status = create_pretokenizer(t, gguf);
-  if (!status) status = weft__vocab_read(&t->vocab, WEFT__SPELLED_BYTE_LEVEL, gguf);
+  if (status) return status;
+  t->keeps_tokens = weft__pretokenizer_get_traits(t->pretokenizer).keeps_tokens;
+  status = weft__vocab_read(&t->vocab, WEFT__SPELLED_BYTE_LEVEL, gguf);
   return status ? status : weft__bpe_read(&t->bpe, &t->vocab, gguf);
 }
 
@@ -67,10 +69,11 @@ static weft_status read_id(const weft_tokenizer *t, const weft_gguf *gguf, const
   return status;
 }
 
-/* Where the file does not say whether texts start with it, SentencePiece models want it. */
+/* Where the file does not say whether texts start with it, SentencePiece models and those of some pre-tokenizers do. */
 static weft_status read_bos(weft_tokenizer *t, const weft_gguf *gguf) {
   weft_status status = read_id(t, gguf, "tokenizer.ggml.bos_token_id", &t->bos);
-  t->adds_bos = !t->pretokenizer && t->bos >= 0;
+  bool wants_bos = !t->pretokenizer || weft__pretokenizer_get_traits(t->pretokenizer).wants_bos;
+  t->adds_bos = wants_bos && t->bos >= 0;
   if (!status) status = weft_gguf_get_bool(gguf, "tokenizer.ggml.add_bos_token", &t->adds_bos);
   if (!status && t->adds_bos && t->bos < 0)
     status = weft__error(WEFT_EFORMAT,

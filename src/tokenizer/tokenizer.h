@@ -20,7 +20,8 @@ struct weft_tokenizer {
   weft__spm spm;                    /* SentencePiece */
   int32_t bos, eos;                 /* -1: none */
   int adds_bos;
-  int adds_space; /* SentencePiece: before the text, and behind added tokens */
+  bool keeps_tokens; /* byte-level BPE: see weft__pretokenizer_traits */
+  int adds_space;    /* SentencePiece: before the text, and behind added tokens */
   int32_t end_ids[WEFT__MAX_END_TOKENS];
   int n_end_ids;
 };
