@@ -924,6 +924,7 @@ static const weft_rope_attrs HEADS_OF_8 = {8, WEFT_ROPE_HALVES}, HEADS_OF_3 = {3
                              HEADS_OF_2 = {2, WEFT_ROPE_HALVES}, HEADS_OF_0 = {0, WEFT_ROPE_HALVES};
 static const weft_paged_attention_attrs HEADS_4 = {4, 1}, HEADS_3 = {3, 1}, HEADS_0 = {0, 1}, HEADS_2 = {2, 1},
                                         NAN_SCALE = {4, NAN};
+static const weft_attention_attrs TWO_HEADS = {2, 0.5f, WEFT_MASK_CAUSAL};
 
 /* One operator, operands that fit it and operands that do not. */
 typedef struct rule_case {
@@ -1061,6 +1062,13 @@ static const rule_case RULE_CASES[] = {
     WRONG(paged_attention, &HEADS_4, F16(3, 32), CACHES, PLACES),
     WRONG(paged_attention, &HEADS_4, F32(3, 32), F32(4, 2, 8, 32), F32(3, 2, 32, 8), PLACES),
     WRONG(paged_attention, &HEADS_4, F32(3, 32), CACHES, I32(2, 2), I32(3), F32(3)),
+    FITS(attention, &TWO_HEADS, F32(2, 5, 6), F32(2, 7, 3), F32(2, 7, 3)),
+    FITS(attention, &TWO_HEADS, COLUMNS_F32(5, 6), F32(5, 6), F32(5, 6)),
+    WRONG(attention, &TWO_HEADS, F32(2, 5, 6), F32(2, 7, 4), F32(2, 7, 4)),
+    WRONG(attention, &TWO_HEADS, F32(2, 5, 6), F32(2, 4, 6), F32(2, 4, 6)),
+    WRONG(attention, &TWO_HEADS, F32(2, 5, 6), F32(2, 7, 6), F32(2, 6, 6)),
+    WRONG(attention, &TWO_HEADS, F32(2, 5, 6), F32(7, 6), F32(7, 6)),
+    WRONG(attention, &TWO_HEADS, F32(2, 5, 6), F16(2, 7, 6), F16(2, 7, 6)),
     FITS(silu_mul, NULL, COLUMNS_F32(2, 3), F32(2, 3)),
     WRONG(silu_mul, NULL, F32(2, 3), F32(3)),
     WRONG(silu_mul, NULL, F32(2, 3), F32(2, 4)),
@@ -1192,6 +1200,7 @@ static const char *const SUITES[WEFT_OP_COUNT] = {
     [WEFT_OP_ID_rope] = "ops",
     [WEFT_OP_ID_kv_append] = "attention",
     [WEFT_OP_ID_paged_attention] = "attention",
+    [WEFT_OP_ID_attention] = "dense_attention",
     [WEFT_OP_ID_silu_mul] = "ops",
     [WEFT_OP_ID_matmul_nt3] = "matmul",
     [WEFT_OP_ID_matmul_nt_gated] = "matmul",

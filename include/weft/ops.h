@@ -69,6 +69,20 @@ typedef struct weft_paged_attention_attrs {
   float scale; /* of the scores, usually 1/sqrt(D) */
 } weft_paged_attention_attrs;
 
+typedef enum weft_mask {
+  WEFT_MASK_NONE,   /* every query sees every key */
+  WEFT_MASK_CAUSAL, /* query i of T sees keys 0 .. i + S - T of S >= T */
+} weft_mask;
+
+/* attention(q [B,T,H*D], k [B,S,G*D], v [B,S,G*D]) -> [B,T,H*D]: softmax(q k^T * scale) v for each head, f32; without the
+ * axis B all three have two axes.  S >= 1; rows are contiguous, at any stride.  Heads h*H/G .. share key/value head h.
+ * Softmax is computed online (Dao et al. 2022): no matrix of scores. */
+typedef struct weft_attention_attrs {
+  int n_heads; /* H, a multiple of G */
+  float scale; /* of the scores, usually 1/sqrt(D) */
+  weft_mask mask;
+} weft_attention_attrs;
+
 #define WEFT_OP_INPUTS_1 weft_tensor *a
 #define WEFT_OP_INPUTS_2 WEFT_OP_INPUTS_1, weft_tensor *b
 #define WEFT_OP_INPUTS_3 WEFT_OP_INPUTS_2, weft_tensor *c

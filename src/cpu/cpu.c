@@ -79,6 +79,7 @@ static const weft__backend_class CPU_CLASS = {
     .ops =
         {
 #define WEFT_OP(name, n_inputs, attributes, formula) [WEFT_OP_ID_##name] = weft__cpu_##name,
+#define WEFT_LOWERED(name, n_inputs, attributes, formula)
 #include "weft/ops.def"
 #undef WEFT_OP
         },

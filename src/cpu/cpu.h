@@ -66,6 +66,7 @@ weft_status weft__cpu_measure_flops(weft__backend *backend, double *flops_per_s)
 
 #define WEFT_OP(name, n_inputs, attributes, formula)                                                                   \
   weft_status weft__cpu_##name(weft__backend *backend, const weft__op_call *call);
+#define WEFT_LOWERED(name, n_inputs, attributes, formula)
 #include "weft/ops.def"
 #undef WEFT_OP
 

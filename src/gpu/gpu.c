@@ -72,10 +72,15 @@ static weft_status gpu_load_weight(weft__backend *backend, weft_dtype dtype, int
   return status ? status : gpu_write(backend, storage->buffer, 0, data, storage->n_bytes);
 }
 
-/* Weights in quantised formats are the CPU's for now. */
 static bool gpu_supports(const weft__backend *backend, const weft__op_call *call) {
-  (void)backend;
-  return call->op != WEFT_OP_ID_matmul_nt || !weft__dtype_get(call->in[1]->dtype)->is_quantised;
+  switch (call->op) {
+  case WEFT_OP_ID_matmul_nt: /* weights in quantised formats are the CPU's for now */
+    return !weft__dtype_get(call->in[1]->dtype)->is_quantised;
+  case WEFT_OP_ID_attention:
+    return weft__gpu_attention_fits((const weft__gpu *)backend, call);
+  default:
+    return true;
+  }
 }
 
 static const weft__backend_class GPU_CLASS = {
@@ -102,6 +107,7 @@ static const weft__backend_class GPU_CLASS = {
             [WEFT_OP_ID_gelu] = weft__gpu_gelu,
             [WEFT_OP_ID_silu] = weft__gpu_silu,
             [WEFT_OP_ID_softmax] = weft__gpu_softmax,
+            [WEFT_OP_ID_attention] = weft__gpu_attention,
             [WEFT_OP_ID_concat] = weft__gpu_concat,
             [WEFT_OP_ID_rms_norm] = weft__gpu_rms_norm,
             [WEFT_OP_ID_matmul] = weft__gpu_matmul,

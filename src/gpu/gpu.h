@@ -145,6 +145,8 @@ weft_status weft__gpu_relu(weft__backend *backend, const weft__op_call *call);
 weft_status weft__gpu_gelu(weft__backend *backend, const weft__op_call *call);
 weft_status weft__gpu_silu(weft__backend *backend, const weft__op_call *call);
 weft_status weft__gpu_softmax(weft__backend *backend, const weft__op_call *call);
+weft_status weft__gpu_attention(weft__backend *backend, const weft__op_call *call);
+bool weft__gpu_attention_fits(const weft__gpu *gpu, const weft__op_call *call);
 weft_status weft__gpu_concat(weft__backend *backend, const weft__op_call *call);
 weft_status weft__gpu_rms_norm(weft__backend *backend, const weft__op_call *call);
 weft_status weft__gpu_matmul(weft__backend *backend, const weft__op_call *call);

@@ -203,6 +203,29 @@ static bool is_paged(const weft_tensor *keys, const weft_tensor *values, const w
          slots->shape[0] == n;
 }
 
+/* [...,C] with contiguous rows, all axes before at any stride. */
+static bool has_rows(const weft_tensor *t) {
+  return is_plain(t, WEFT_F32) && t->rank >= 1 && (t->shape[t->rank - 1] <= 1 || t->strides[t->rank - 1] == 1);
+}
+
+weft_status weft__shape_attention(const weft__op_call *call, weft__shape *out) {
+  const weft_tensor *q = call->in[0], *k = call->in[1];
+  const weft_attention_attrs *attrs = call->attrs;
+  bool fits = has_rows(q) && has_rows(k) && has_rows(call->in[2]) && weft__same_shape(k, call->in[2]) &&
+              q->rank == k->rank && (q->rank == 2 || (q->rank == 3 && q->shape[0] == k->shape[0])) &&
+              attrs->n_heads > 0 && weft__n_cols(q) > 0 && weft__n_cols(q) % attrs->n_heads == 0 &&
+              isfinite(attrs->scale);
+  int64_t head_size = fits ? weft__n_cols(q) / attrs->n_heads : 1;
+  fits = fits && weft__n_cols(k) > 0 && weft__n_cols(k) % head_size == 0 &&
+         attrs->n_heads % (weft__n_cols(k) / head_size) == 0;
+  if (!fits) return mismatch(call, "wants f32 q [B,T,H*D], k and v [B,S,G*D], G a divisor of n_heads");
+  int64_t n_queries = q->shape[q->rank - 2], n_keys = k->shape[k->rank - 2];
+  if (n_keys < 1 || n_keys > INT32_MAX || (attrs->mask == WEFT_MASK_CAUSAL && n_keys < n_queries))
+    return mismatch(call, "wants at least one key, and for a causal mask as many as there are queries");
+  shape_of(q, out);
+  return WEFT_OK;
+}
+
 weft_status weft__shape_kv_append(const weft__op_call *call, weft__shape *out) {
   const weft_tensor *const *in = (const weft_tensor *const *)call->in;
   const weft_tensor *k = in[2], *v = in[3];
