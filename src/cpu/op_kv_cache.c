@@ -151,14 +151,16 @@ typedef struct attention_loop {
   const weft_paged_attention_attrs *attrs;
   float *out;
   const token_run *runs;
-  char *scratch; /* per worker */
+  int64_t rows_per_task, tasks_per_head; /* a task is some rows of one run and key/value head */
+  char *scratch;                         /* per worker */
   size_t scratch_bytes;
 } attention_loop;
 
-/* Rows that share a key/value head: heads of the group, token by token; in tiles. */
-static void attend(const attention_loop *l, const token_run *run, int64_t g, void *scratch) {
+/* Rows first .. of those that share a key/value head (heads of the group, token by token); in tiles. */
+static void attend(const attention_loop *l, const token_run *run, int64_t g, int64_t first, void *scratch) {
   int64_t n_groups = l->at.keys->shape[1], head_size = l->at.keys->shape[2];
-  int64_t group = l->attrs->n_heads / n_groups, n_rows = run->n * group;
+  int64_t group = l->attrs->n_heads / n_groups, end = first + l->rows_per_task;
+  if (end > run->n * group) end = run->n * group;
   int64_t head_bytes = kv_head_bytes(l->at.keys->dtype, head_size);
   weft__attention_tile tile = {
       .head_size = (int)head_size,
@@ -169,8 +171,8 @@ static void attend(const attention_loop *l, const token_run *run, int64_t g, voi
       .block_bytes = n_groups * head_bytes,
       .blocks = slot_blocks(&l->at, run->first),
   };
-  for (int64_t row = 0; row < n_rows; row += WEFT__ATTENTION_TILE) {
-    tile.n_rows = (int)(n_rows - row < WEFT__ATTENTION_TILE ? n_rows - row : WEFT__ATTENTION_TILE);
+  for (int64_t row = first; row < end; row += WEFT__ATTENTION_TILE) {
+    tile.n_rows = (int)(end - row < WEFT__ATTENTION_TILE ? end - row : WEFT__ATTENTION_TILE);
     for (int r = 0; r < tile.n_rows; r++) {
       int64_t token = run->first + (row + r) / group, head = g * group + (row + r) % group;
       tile.q[r] = (const float *)weft__cpu_data(l->q) + token * weft__row_stride(l->q) + head * head_size;
@@ -183,8 +185,21 @@ static void attend(const attention_loop *l, const token_run *run, int64_t g, voi
 
 static void attention_task(void *context, int task, int worker) {
   const attention_loop *l = context;
-  int64_t n_groups = l->at.keys->shape[1];
-  attend(l, &l->runs[task / n_groups], task % n_groups, l->scratch + (size_t)worker * l->scratch_bytes);
+  int64_t n_groups = l->at.keys->shape[1], head = task / l->tasks_per_head;
+  attend(l, &l->runs[head / n_groups], head % n_groups, task % l->tasks_per_head * l->rows_per_task,
+         l->scratch + (size_t)worker * l->scratch_bytes);
+}
+
+/* Cuts the rows of a run and head where there are fewer of these than threads: one token has as many as key/value heads.
+ * Rows that stay together read the cache together, so it is not done for little. */
+static void cut_heads(attention_loop *l, int64_t n_heads, int64_t n_rows, int64_t n_positions) {
+  enum { LEAST_WORK = 1 << 15 };
+  int64_t n = weft__pool_n_threads(l->cpu->pool) / n_heads;
+  int64_t most = n_rows * n_positions * l->at.keys->shape[2] / LEAST_WORK;
+  if (n > most) n = most;
+  if (n > n_rows) n = n_rows;
+  l->rows_per_task = n > 1 ? (n_rows + n - 1) / n : n_rows;
+  l->tasks_per_head = (n_rows + l->rows_per_task - 1) / l->rows_per_task;
 }
 
 /* Splits the batch into runs of at most `limit` tokens of one slot; returns their number. */
@@ -219,9 +234,11 @@ weft_status weft__cpu_paged_attention(weft__backend *backend, const weft__op_cal
   size_t total_bytes = l.scratch_bytes * (size_t)weft__pool_n_threads(cpu->pool);
   l.scratch = weft__buffers_get(cpu->buffers, total_bytes);
   if (l.scratch) {
-    int64_t group = l.attrs->n_heads / n_groups;
-    int64_t n_runs = find_runs(&l.at, n_tokens, group < WEFT__ATTENTION_TILE ? WEFT__ATTENTION_TILE / group : 1, runs);
-    weft__pool_run(cpu->pool, (int)(n_runs * n_groups), attention_task, &l);
+    int64_t group = l.attrs->n_heads / n_groups,
+            limit = group < WEFT__ATTENTION_TILE ? WEFT__ATTENTION_TILE / group : 1;
+    int64_t n_heads = find_runs(&l.at, n_tokens, limit, runs) * n_groups;
+    cut_heads(&l, n_heads, (limit < n_tokens ? limit : n_tokens) * group, l.at.positions[n_tokens - 1] + 1);
+    weft__pool_run(cpu->pool, (int)(n_heads * l.tasks_per_head), attention_task, &l);
     weft__buffers_put(cpu->buffers, l.scratch, total_bytes);
   }
   weft_free(runs);
