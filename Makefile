@@ -252,7 +252,14 @@ corpus: $(CORPUS_BIN) ## write the fuzzers' seeds anew
 
 # ---- installing ----
 
-install: build $(SHARED) ## install under PREFIX=/usr/local (DESTDIR= stages it elsewhere)
+# The man page and the completions of shells are what the program says of itself.
+PAGES = $(BUILD)/pages/weft.1 $(BUILD)/pages/weft.bash $(BUILD)/pages/weft.zsh $(BUILD)/pages/weft.fish
+FORMAT_1 = man
+$(PAGES): $(BUILD)/pages/weft.%: $(APP)
+	@mkdir -p $(@D)
+	$(call say,PAGE)$(APP) help --format $(or $(FORMAT_$*),$*) >$@
+
+install: build $(SHARED) $(PAGES) ## install under PREFIX=/usr/local (DESTDIR= stages it elsewhere)
 	@tools/install.sh install "$(BUILD)" "$(PREFIX)" "$(DESTDIR)" $(GENERATIONS)
 
 uninstall: ## remove what `make install` installed there

@@ -89,6 +89,18 @@ static void test_gpu_library(void **state) {
       "1\n");
 }
 
+/* Where man, bash, zsh and fish look for them. */
+static void test_pages(void **state) {
+  (void)state;
+  assert_shell("$P/bin/weft help --format man | cmp - $P/share/man/man1/weft.1\n"
+               "$P/bin/weft help --format bash | cmp - $P/share/bash-completion/completions/weft\n"
+               "$P/bin/weft help --format zsh | cmp - $P/share/zsh/site-functions/_weft\n"
+               "$P/bin/weft help --format fish | cmp - $P/share/fish/vendor_completions.d/weft.fish\n"
+               "head -n 1 $P/share/zsh/site-functions/_weft\n"
+               "test -s $P/share/man/man1/weft.1",
+               "#compdef weft\n");
+}
+
 /* A name that is not weft_* could meet one of the program's; weft__* is the library's own business. */
 static void test_exported_symbols(void **state) {
   (void)state;
@@ -204,6 +216,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_files),
       cmocka_unit_test(test_gpu_library),
+      cmocka_unit_test(test_pages),
       cmocka_unit_test(test_exported_symbols),
       cmocka_unit_test(test_install_again),
       cmocka_unit_test(test_staging),

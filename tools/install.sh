@@ -79,6 +79,10 @@ put_all() {
   for file in weftConfig weftConfigVersion; do
     put_filled "tools/install/$file.cmake.in" "lib/cmake/weft/$file.cmake"
   done
+  put 644 "$build/pages/weft.1" share/man/man1/weft.1
+  put 644 "$build/pages/weft.bash" share/bash-completion/completions/weft
+  put 644 "$build/pages/weft.zsh" share/zsh/site-functions/_weft
+  put 644 "$build/pages/weft.fish" share/fish/vendor_completions.d/weft.fish
   for generation in "${generations[@]}"; do
     for file in lib/weft/"$generation"/*.so; do
       [ ! -e "$file" ] || put 755 "$file" "$file"

@@ -143,7 +143,7 @@ const cli_command cli_cmd_devices = {
     .arguments = "",
     .summary = "list what there is to compute on: the CPU and every GPU",
     .details =
-        "The number of a GPU is what --device and WEFT_ADAPTER take.  A GPU of kind cpu is a software driver, slower\n"
+        "The number of a GPU is what --device and WEFT_ADAPTER take. A GPU of kind cpu is a software driver, slower "
         "than the CPU itself: it is used only if it is asked for.",
     .examples = "weft devices\nweft devices --json",
     .defaults = &defaults,

@@ -1,39 +1,27 @@
 /* cmd_help.c - weft help: the list of commands, the page of one, the environment variables. */
 #include "cmd.h"
 #include "output.h"
+#include "pages.h"
 
 #include <string.h>
 
+#define FORMAT_CHOICES "text|man|bash|zsh|fish"
+typedef enum help_format { FORMAT_TEXT, FORMAT_MAN, FORMAT_BASH, FORMAT_ZSH, FORMAT_FISH } help_format;
+
 typedef struct help_options {
   cli_common common;
+  int format; /* word of FORMAT_CHOICES */
 } help_options;
-
-/* The variables that this build reads. */
-static const struct {
-  const char *name, *meaning;
-} variables[] = {
-    {"WEFT_MODELS", "the model folder, where MODEL names are looked up"},
-    {"XDG_DATA_HOME", "without WEFT_MODELS the model folder is weft/models in here; default ~/.local/share"},
-    {"WEFT_CPU", "the CPU variant to use instead of the best one; weft version lists them"},
-    {"WEFT_THREADS", "threads that compute, where --threads does not say"},
-    {"WEFT_WGPU_LIB", "the WebGPU library to load; no other place is looked at"},
-    {"WEFT_ADAPTER", "number of the GPU to use (weft devices), whatever --device says"},
-    {"WEFT_STRICT", "1: an operator that the GPU lacks is an error instead of running on the CPU"},
-    {"WEFT_GPU_CHECKED", "1: shaders keep the library's bounds checks"},
-    {"WEFT_GPU_TRACE", "1: bench prints the GPU time of each operator"},
-};
 
 /* Names and meanings; JSON has them as one object. */
 static cli_exit print_variables(bool json) {
   if (!json) {
     cli_outf("Environment variables:\n");
-    for (size_t i = 0; i < WEFT_COUNT(variables); i++)
-      cli_outf("    %-14s %s\n", variables[i].name, variables[i].meaning);
+    for (const cli_variable *v = cli_variables; v->name; v++) cli_outf("    %-16s %s\n", v->name, v->meaning);
     return CLI_OK;
   }
   json_t *root = json_object(), *list = json_object();
-  for (size_t i = 0; i < WEFT_COUNT(variables); i++)
-    cli_json_set(list, variables[i].name, json_string(variables[i].meaning));
+  for (const cli_variable *v = cli_variables; v->name; v++) cli_json_set(list, v->name, json_string(v->meaning));
   cli_json_set(root, "environment", list);
   return cli_json_print(root);
 }
@@ -56,9 +44,8 @@ static json_t *command_to_json(const cli_command *command) {
   cli_json_set(object, "name", json_string(command->name));
   cli_json_set(object, "arguments", json_string(command->arguments));
   cli_json_set(object, "summary", json_string(command->summary));
-  for (const cli_option *o = command->options; o && o->name; o++) cli_json_add(options, option_to_json(o));
-  for (const cli_option *o = cli_common_options; o->name; o++)
-    if ((o->needs & ~command->uses) == 0) cli_json_add(options, option_to_json(o));
+  cli_option_walk walk = {.command = command};
+  for (const cli_option *o; (o = cli_option_next(&walk));) cli_json_add(options, option_to_json(o));
   cli_json_set(object, "options", options);
   return object;
 }
@@ -75,10 +62,28 @@ static cli_exit print_overview(bool json) {
   return cli_json_print(root);
 }
 
+/* The forms for other programs hold all commands, and nothing else. */
+static cli_exit print_formatted(const help_options *o, const cli_args *args) {
+  static void (*const print[])(void) = {
+      [FORMAT_MAN] = cli_help_man,
+      [FORMAT_BASH] = cli_help_bash,
+      [FORMAT_ZSH] = cli_help_zsh,
+      [FORMAT_FISH] = cli_help_fish,
+  };
+  if (args->n > 0 || o->common.json) {
+    cli_error("--format: the man page and the completions are of all commands (leave out '%s')",
+              args->n > 0 ? args->values[0] : "--json");
+    return CLI_USAGE;
+  }
+  print[o->format]();
+  return CLI_OK;
+}
+
 /* A topic that is no command is looked up like a mistyped command. */
 static cli_exit run_help(void *options, const cli_args *args) {
   const help_options *o = options;
   int n_words;
+  if (o->format != FORMAT_TEXT) return print_formatted(o, args);
   if (args->n == 0) return print_overview(o->common.json);
   if (args->n == 1 && strcmp(args->values[0], "environment") == 0) return print_variables(o->common.json);
   const cli_command *command = cli_command_find(args->n, args->values, &n_words);
@@ -88,14 +93,24 @@ static cli_exit run_help(void *options, const cli_args *args) {
   return CLI_OK;
 }
 
+static const cli_option help_table[] = {
+    CLI_CHOICE(help_options, format, "format", 0, FORMAT_CHOICES,
+               "text, or of all commands the man page, or completions for a shell (default text)"),
+    CLI_END,
+};
+
 static const help_options defaults = {.common = CLI_COMMON_DEFAULTS};
 
 const cli_command cli_cmd_help = {
     .name = "help",
     .arguments = "[COMMAND | environment]",
     .summary = "explain a command, or list all",
-    .examples = "weft help\nweft help run\nweft help bench llm\nweft help environment",
+    .details = "make install puts the man page and the completions where programs look for them.",
+    .examples = "weft help\nweft help run\nweft help bench llm\nweft help environment\n"
+                "source <(weft help --format bash)\n"
+                "weft help --format man | man -l -",
     .max_args = 2,
+    .options = help_table,
     .defaults = &defaults,
     .n_options_bytes = sizeof defaults,
     .run = run_help,

@@ -54,15 +54,16 @@ static void join_words(int argc, char **argv, int n, char *text, size_t n_bytes)
   snprintf(text, n_bytes, "%s%s%s", n > 0 ? argv[0] : "", n > 1 ? " " : "", n > 1 ? argv[1] : "");
 }
 
+/* Two words come first: a command may have the name of a group. */
 const cli_command *cli_command_find(int argc, char **argv, int *n_words) {
   char typed[128];
-  for (const cli_command *const *c = cli_commands; *c; c++) {
-    int n = count_words((*c)->name);
-    join_words(argc, argv, n, typed, sizeof typed);
-    if (strcmp(typed, (*c)->name) != 0) continue;
-    *n_words = n;
-    return *c;
-  }
+  for (int n = 2; n > 0; n--)
+    for (const cli_command *const *c = cli_commands; *c; c++) {
+      join_words(argc, argv, n, typed, sizeof typed);
+      if (count_words((*c)->name) != n || strcmp(typed, (*c)->name) != 0) continue;
+      *n_words = n;
+      return *c;
+    }
   return NULL;
 }
 

@@ -1,5 +1,6 @@
 /* help.c - help pages, printed from the tables that the parser reads. */
 #include "output.h"
+#include "pages.h"
 
 #include <string.h>
 
@@ -25,14 +26,10 @@ static void print_paragraph(const char *text, size_t n, int indent) {
   cli_out("\n", 1);
 }
 
-/* Prints each line of `text` as a paragraph. */
-static void print_lines(const char *text, int indent) {
-  while (*text) {
-    size_t n = strcspn(text, "\n");
-    print_paragraph(text, n, indent);
-    text += n;
-    if (*text) text++;
-  }
+static void print_paragraphs(const char *text, int indent) {
+  const char *start;
+  size_t n;
+  while (cli_next_paragraph(&text, &start, &n)) print_paragraph(start, n, indent);
 }
 
 /* The name on a line of its own, then the text: long names and long texts need no columns that fit them all. */
@@ -49,25 +46,23 @@ void cli_help_command(const cli_command *command) {
            command->arguments);
   if (command->details) {
     cli_out("\n", 1);
-    print_lines(command->details, 0);
+    print_paragraphs(command->details, 0);
   }
   cli_outf("\nOptions:\n");
-  for (const cli_option *o = command->options; o && o->name; o++) print_option(o);
-  for (const cli_option *o = cli_common_options; o->name; o++)
-    if ((o->needs & ~command->uses) == 0) print_option(o);
+  cli_option_walk walk = {.command = command};
+  for (const cli_option *o; (o = cli_option_next(&walk));) print_option(o);
   cli_outf("\nExamples:\n");
-  for (const char *line = command->examples; *line; line += strcspn(line, "\n"), line += *line == '\n')
-    cli_outf("%*s%.*s\n", OPTION_INDENT, "", (int)strcspn(line, "\n"), line);
+  const char *examples = command->examples, *line;
+  for (size_t n; cli_next_paragraph(&examples, &line, &n);) cli_outf("%*s%.*s\n", OPTION_INDENT, "", (int)n, line);
 }
 
 /* The exit statuses are listed here because scripts are written against them. */
 void cli_help_overview(void) {
-  cli_outf("weft runs language models on this machine.\n\nUsage: weft COMMAND [options]\n\nCommands:\n");
+  cli_outf("%s\n\nUsage: weft COMMAND [options]\n\nCommands:\n", cli_about);
   for (const cli_command *const *c = cli_commands; *c; c++) cli_outf("    %-12s %s\n", (*c)->name, (*c)->summary);
   cli_outf("\nweft help COMMAND (or weft COMMAND --help) has the options and examples of a command,\n"
-           "weft help environment the environment variables.\n\n"
-           "MODEL is a .gguf file, or the name of one in the model folder without the suffix; the beginning of a name\n"
-           "is enough where it fits only one. Results go to standard output, everything else to standard error.\n\n"
-           "Exit status: 0 done, 1 failed, 2 wrong usage, 3 the device asked for is not there, 130 interrupted,\n"
-           "141 standard output was closed.\n");
+           "weft help environment the environment variables.\n\n");
+  print_paragraphs(cli_conventions, 0);
+  cli_outf("\nExit status:\n");
+  for (const cli_exit_meaning *e = cli_exit_meanings; e->meaning; e++) cli_outf("    %3d  %s\n", e->status, e->meaning);
 }
