@@ -22,7 +22,23 @@ typedef struct problem {
   double *w, *want, *magnitude;
 } problem;
 
-static bool is_quantised(weft_dtype dtype) { return dtype == WEFT_Q8_0 || dtype == WEFT_Q4_1; }
+static bool is_quantised(weft_dtype dtype) { return weft__dtype_get(dtype)->is_quantised; }
+
+/* d*q and a minimum may cancel in a weight: both parts are terms of a sum.  m is below 0.05, n at most 15 or 63. */
+static double largest_minimum(weft_dtype dtype) {
+  switch (dtype) {
+  case WEFT_Q4_1:
+  case WEFT_Q5_1:
+    return 0.05;
+  case WEFT_Q2_K:
+    return 0.05 * 15;
+  case WEFT_Q4_K:
+  case WEFT_Q5_K:
+    return 0.05 * 63;
+  default:
+    return 0;
+  }
+}
 
 /* What the activations are after quantisation: values in double. */
 static void quantise(const float *x, int64_t n, double *y) {
@@ -51,8 +67,7 @@ static problem make_problem(int64_t rows, int64_t columns, int64_t k, weft_dtype
       for (int64_t i = 0; i < k; i++) {
         double term = x[r * k + i] * p.w[c * k + i];
         p.want[r * columns + c] += term;
-        /* d*q and m (below 0.05) may cancel in a q4_1 weight: both parts are terms. */
-        p.magnitude[r * columns + c] += fabs(term) + (dtype == WEFT_Q4_1 ? 0.1 * fabs(x[r * k + i]) : 0);
+        p.magnitude[r * columns + c] += fabs(term) + 2 * largest_minimum(dtype) * fabs(x[r * k + i]);
       }
   free(x);
   return p;
@@ -85,7 +100,7 @@ static weft_tensor *weight(test_device *d, const problem *p, weft__weight_use us
 }
 
 static const int64_t ROWS[] = {0, 1, 2, 5, 7, 12, 13, 65}, COLUMNS[] = {0, 1, 7, 16, 63, 257},
-                     FLOAT_K[] = {1, 7, 32, 63, 65, 257}, QUANT_K[] = {32, 64, 96, 288};
+                     FLOAT_K[] = {1, 7, 32, 63, 65, 257}, QUANT_K[] = {32, 64, 96, 288}, SUPER_K[] = {256, 768};
 
 static void check_shapes(test_device *d, weft_dtype dtype, const int64_t *ks, size_t n_ks) {
   for (size_t r = 0; r < WEFT_COUNT(ROWS); r++)
@@ -106,10 +121,13 @@ static void check_shapes(test_device *d, weft_dtype dtype, const int64_t *ks, si
 }
 
 static void check_all_types(test_device *d) {
-  check_shapes(d, WEFT_F32, FLOAT_K, WEFT_COUNT(FLOAT_K));
-  check_shapes(d, WEFT_F16, FLOAT_K, WEFT_COUNT(FLOAT_K));
-  check_shapes(d, WEFT_Q8_0, QUANT_K, WEFT_COUNT(QUANT_K));
-  check_shapes(d, WEFT_Q4_1, QUANT_K, WEFT_COUNT(QUANT_K));
+  for (int i = 0; i < WEFT_DTYPE_COUNT; i++)
+    if (weft__dtype_get((weft_dtype)i)->block_len == 1 && i != WEFT_I32)
+      check_shapes(d, (weft_dtype)i, FLOAT_K, WEFT_COUNT(FLOAT_K));
+    else if (weft__dtype_get((weft_dtype)i)->block_len == 32)
+      check_shapes(d, (weft_dtype)i, QUANT_K, WEFT_COUNT(QUANT_K));
+    else if (i != WEFT_I32)
+      check_shapes(d, (weft_dtype)i, SUPER_K, WEFT_COUNT(SUPER_K));
 }
 
 static void test_products(void **state) {
@@ -156,20 +174,23 @@ static void assert_same_bits(const char *what, const test_device *d, const weft_
 }
 
 static void check_composites(test_device *d) {
-  static const weft_dtype TYPES[][3] = {{WEFT_Q4_1, WEFT_Q4_1, WEFT_Q4_1}, {WEFT_Q4_1, WEFT_Q8_0, WEFT_F32}};
+  static const weft_dtype TYPES[][3] = {{WEFT_Q4_1, WEFT_Q4_1, WEFT_Q4_1},
+                                        {WEFT_Q4_1, WEFT_Q8_0, WEFT_F32},
+                                        {WEFT_Q4_K, WEFT_Q6_K, WEFT_Q5_0},
+                                        {WEFT_BF16, WEFT_IQ4_XS, WEFT_MXFP4}};
   for (size_t t = 0; t < WEFT_COUNT(TYPES); t++)
     for (size_t r = 0; r < WEFT_COUNT(ROWS); r++) {
       const int64_t columns[] = {33, 16, 7};
       weft_tensor *in[4];
       problem p[3];
       for (int i = 0; i < 3; i++) {
-        p[i] = make_problem(ROWS[r], columns[i], 96, TYPES[t][i], false, 40 + (uint64_t)i);
+        p[i] = make_problem(ROWS[r], columns[i], 256, TYPES[t][i], false, 40 + (uint64_t)i);
         in[i + 1] = weight(d, &p[i], i == 1 ? WEFT__WEIGHT_PLAIN : WEFT__WEIGHT_PRODUCT);
       }
       in[0] = input(d, &p[0]);
       assert_same_bits("matmul_nt3", d, weft_matmul_nt3(d->scope, in[0], in[1], in[2], in[3]),
                        weft__op_run(d->scope, WEFT_OP_ID_matmul_nt3, in, NULL, true));
-      problem up = make_problem(ROWS[r], 33, 96, TYPES[t][1], false, 60);
+      problem up = make_problem(ROWS[r], 33, 256, TYPES[t][1], false, 60);
       in[2] = weight(d, &up, WEFT__WEIGHT_PRODUCT);
       weft_tensor *y = weft_matmul_nt_gated(d->scope, in[0], in[1], in[2]);
       assert_same_bits("matmul_nt_gated", d, y, weft__op_run(d->scope, WEFT_OP_ID_matmul_nt_gated, in, NULL, true));
@@ -187,9 +208,10 @@ static void test_composites(void **state) {
 
 /* A row's result does not depend on the rows beside it: decoding one by one equals prefill in one. */
 static void check_batch_invariance(test_device *d) {
-  static const weft_dtype TYPES[] = {WEFT_F32, WEFT_F16, WEFT_Q8_0, WEFT_Q4_1};
-  for (size_t t = 0; t < WEFT_COUNT(TYPES); t++) {
-    problem p = make_problem(29, 70, 160, TYPES[t], false, 80 + t);
+  for (int t = 0; t < WEFT_DTYPE_COUNT; t++) {
+    if (t == WEFT_I32) continue;
+    int64_t k = weft__dtype_get((weft_dtype)t)->block_len == 256 ? 512 : 160;
+    problem p = make_problem(29, 70, k, (weft_dtype)t, false, 80 + (uint64_t)t);
     weft_tensor *w = weight(d, &p, WEFT__WEIGHT_PRODUCT), *x = input(d, &p);
     weft_tensor *all = weft_matmul_nt(d->scope, x, w);
     for (int64_t n = 1; n <= 29; n++) {
@@ -206,9 +228,10 @@ static void test_batch_invariance(void **state) {
 }
 
 static float *first_result; /* of the run with one thread */
+static weft_dtype thread_dtype;
 
 static void compare_with_first(test_device *d) {
-  problem p = make_problem(70, 700, 288, WEFT_Q4_1, false, 3);
+  problem p = make_problem(37, 180, 512, thread_dtype, false, 3);
   weft_tensor *y = weft_matmul_nt(d->scope, input(d, &p), weight(d, &p, WEFT__WEIGHT_PRODUCT));
   assert_non_null(y);
   float *got = test_read(y);
@@ -237,8 +260,10 @@ static void test_thread_invariance(void **state) {
   (void)state;
   for (int i = 0; weft_cpu_variant_name(i); i++) {
     if (!weft_cpu_variant_usable(i)) continue;
-    for (int arithmetic = WEFT_FAST; arithmetic <= WEFT_EXACT; arithmetic++) {
-      for (int n = 1; n <= 5; n++) run_with_threads(weft_cpu_variant_name(i), (weft_arithmetic)arithmetic, n);
+    for (int j = 0; j < 2 * WEFT_DTYPE_COUNT; j++) {
+      thread_dtype = (weft_dtype)(j / 2);
+      if (thread_dtype == WEFT_I32) continue;
+      for (int n = 1; n <= 5; n += 2) run_with_threads(weft_cpu_variant_name(i), j % 2 ? WEFT_EXACT : WEFT_FAST, n);
       free(first_result);
       first_result = NULL;
     }

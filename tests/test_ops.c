@@ -594,7 +594,8 @@ static void concat_joins_along_any_axis(void **state) {
 
 /* ---- embed ---- */
 
-/* A quantised element is d*q (+ m) in f32: d*q is exact there, so rounding the exact value once gives the same bits. */
+/* A quantised element is d*q (+ m) in f32: d*q is exact there, so rounding the exact value once gives the same bits.  Not so
+ * with integer scales: test_quant.c compares these formats with values of another program. */
 static void check_embed_ids(test_device *d, weft_tensor *table, const double *values, int64_t n, uint64_t seed) {
   int64_t n_rows = weft_tensor_shape(table)[0], n_cols = weft_tensor_shape(table)[1];
   int32_t *ids = test_alloc((size_t)n, sizeof *ids);
@@ -612,7 +613,8 @@ static void check_embed_ids(test_device *d, weft_tensor *table, const double *va
 
 static void check_embed_dtypes(test_device *d) {
   enum { N_ROWS = 37, N_COLS = 96 };
-  static const weft_dtype dtypes[] = {WEFT_F32, WEFT_F16, WEFT_Q8_0, WEFT_Q4_1};
+  static const weft_dtype dtypes[] = {WEFT_F32,  WEFT_F16,  WEFT_BF16, WEFT_Q8_0,   WEFT_Q4_0,
+                                      WEFT_Q4_1, WEFT_Q5_0, WEFT_Q5_1, WEFT_IQ4_NL, WEFT_MXFP4};
   double *values = doubles(N_ROWS * N_COLS);
   for (size_t t = 0; t < WEFT_COUNT(dtypes); t++) {
     void *stored = test_stored_weight(dtypes[t], N_ROWS, N_COLS, 11 + t, values);
@@ -633,7 +635,7 @@ static void check_embed_dtypes(test_device *d) {
 /* Widths that no block and no vector divides, and tables of one row or one column. */
 static void check_embed_widths(test_device *d) {
   static const int64_t shapes[][2] = {{5, 1}, {1, 7}, {9, 65}, {3, 0}};
-  static const weft_dtype dtypes[] = {WEFT_F32, WEFT_F16};
+  static const weft_dtype dtypes[] = {WEFT_F32, WEFT_F16, WEFT_BF16};
   for (size_t i = 0; i < WEFT_COUNT(shapes); i++)
     for (size_t t = 0; t < WEFT_COUNT(dtypes); t++) {
       double *values = doubles((size_t)(shapes[i][0] * shapes[i][1]));

@@ -366,7 +366,11 @@ static void ranks_0_to_8_exist(void **state) {
 static void dtypes_have_names(void **state) {
   (void)state;
   static const char *const names[WEFT_DTYPE_COUNT] = {
-      [WEFT_F32] = "f32", [WEFT_F16] = "f16", [WEFT_I32] = "i32", [WEFT_Q8_0] = "q8_0", [WEFT_Q4_1] = "q4_1"};
+      [WEFT_F32] = "f32",    [WEFT_F16] = "f16",   [WEFT_BF16] = "bf16",     [WEFT_I32] = "i32",
+      [WEFT_Q8_0] = "q8_0",  [WEFT_Q4_0] = "q4_0", [WEFT_Q4_1] = "q4_1",     [WEFT_Q5_0] = "q5_0",
+      [WEFT_Q5_1] = "q5_1",  [WEFT_Q2_K] = "q2_k", [WEFT_Q3_K] = "q3_k",     [WEFT_Q4_K] = "q4_k",
+      [WEFT_Q5_K] = "q5_k",  [WEFT_Q6_K] = "q6_k", [WEFT_IQ4_NL] = "iq4_nl", [WEFT_IQ4_XS] = "iq4_xs",
+      [WEFT_MXFP4] = "mxfp4"};
   for (int i = 0; i < WEFT_DTYPE_COUNT; i++) assert_string_equal(weft_dtype_name((weft_dtype)i), names[i]);
   assert_string_equal(weft_dtype_name(WEFT_DTYPE_COUNT), "unknown");
   assert_string_equal(weft_dtype_name((weft_dtype)-1), "unknown");

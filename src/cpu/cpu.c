@@ -39,7 +39,9 @@ static weft_status cpu_copy(weft__backend *backend, void *to, size_t to_offset, 
 static weft_status cpu_load_weight(weft__backend *backend, weft_dtype dtype, int64_t n_rows, int64_t n_cols,
                                    const void *data, weft__weight_use use, weft__storage *storage) {
   if (use == WEFT__WEIGHT_PLAIN) {
-    weft__dtype_bytes(dtype, n_rows * n_cols, &storage->n_bytes);
+    size_t row_bytes = 0;
+    weft__row_bytes(dtype, n_cols, &row_bytes);
+    storage->n_bytes = (size_t)n_rows * row_bytes;
     enum { ALIGNMENT = 4 }; /* of the widest element; a file may place tensors anywhere */
     if ((uintptr_t)data % ALIGNMENT) {
       weft_status status = cpu_alloc(backend, storage->n_bytes, &storage->buffer);

@@ -1,4 +1,4 @@
-/* half.h - IEEE 754 binary16 to and from binary32, in portable C (round to nearest, ties to even). */
+/* half.h - IEEE 754 binary16 to and from binary32, and bfloat16 to it, in portable C (round to nearest, ties to even). */
 #ifndef WEFT_HALF_H
 #define WEFT_HALF_H
 
@@ -36,5 +36,7 @@ static inline uint16_t weft__f32_to_f16(float x) {
   uint32_t rounded = rest + 0x0fff + (rest >> 13 & 1);
   return (uint16_t)(sign | ((rounded >> 13) - (112u << 10)));
 }
+
+static inline float weft__bf16_to_f32(uint16_t h) { return weft__f32_from_bits((uint32_t)h << 16); }
 
 #endif

@@ -3,35 +3,51 @@
  * The kernels are written once (kern/), over a vector vocabulary (vec/), and compiled once per variant (isa/).  A kernel
  * works on one task's share: it knows neither tensors nor threads.
  *
- * Products.  Weights [M,K] are kept in panels of WEFT__PANEL rows, interleaved so that a vector holds the same column of
+ * Products.  Weights [M,K] are kept in panels of WEFT__PANEL rows, interleaved so that a vector holds the same columns of
  * 16 rows and no sum runs across lanes:
- *   f32, f16   K x [16 elements]
- *   q8_0       K/32 x { [16 f16 d], 8 x [16 rows x 4 bytes] }
- *   q4_1       K/32 x { [16 f16 d], [16 f16 m], 4 x [16 rows x 4 bytes: low nibbles columns 4j.., high 16+4j..] }
+ *   f32, f16, bf16   K x [16 elements]
+ *   quantised        K/256 or K/32 blocks (cpu/quant.h says what a format has of these):
+ *     head           [16 f16 d] or [16 u8 e], [16 f16 m]
+ *     and then, for each 32 columns:
+ *     scales         1 or 2 x [16 i8], the second for the last 16 columns; minima likewise as [16 i8]
+ *     codes          a plane of high bits (1 or 2 x [16 words]), one of low bits (2, 4 or 8 x [16 words])
+ * The four bytes of a word are four columns.  A plane of n bits holds its part of the columns 4j .. 4j+3 in word j % n, from
+ * bit n * (j / n) of each byte on: a group of four columns is one load, one shift and one mask, and the words of 4- and
+ * 8-bit formats are the file's own.  (Scales of 6 bits grow to bytes: at most 4 % more than the file has.)
+ *
  * Activations are kept in tiles of `n_rows` rows (the tile heights of the variant), interleaved likewise, as f32 or
  * quantised to 8 bits per block of 32.  An output is computed by the same sequence of operations whatever the tile's
  * height: results depend neither on how many rows are multiplied at once nor on the number of threads. */
 #ifndef WEFT_CPU_KERNELS_H
 #define WEFT_CPU_KERNELS_H
 
-#include "weft/tensor.h"
+#include "cpu/quant.h"
 
-#include <stdbool.h>
+enum { WEFT__PANEL = 16 }; /* rows of a weight panel */
 
-enum {
-  WEFT__PANEL = 16,  /* rows of a weight panel */
-  WEFT__QBLOCK = 32, /* columns of a quantisation block */
-};
+/* Bytes of the parts of a quantised panel: a block's head; scales and minima of 32 columns; all of 32 columns. */
+static inline int weft__block_head_bytes(const weft__quant_format *f) {
+  return WEFT__PANEL * ((f->is_e8m0 ? 1 : 2) + (f->minimum ? 2 : 0));
+}
+static inline int weft__part_head_bytes(const weft__quant_format *f) {
+  return WEFT__PANEL * weft__quant_n_scales(f) * (f->minimum == WEFT__MIN_SCALED ? 2 : 1);
+}
+static inline int weft__part_bytes(const weft__quant_format *f) {
+  return weft__part_head_bytes(f) + WEFT__PANEL * 4 * (f->low_bits + f->high_bits);
+}
 
-/* n_rows rows of activations, K columns; either the f32 or the quantised fields are set. */
+/* n_rows rows of activations, in blocks of 32 columns; either the f32 or the quantised fields are set.  Columns from K on
+ * are zero; there are as many as blocks of the weights hold. */
 typedef struct weft__x_tile {
   int n_rows; /* a tile height of the variant; rows beyond the real ones are zero */
-  int64_t k;
-  const float *x;       /* [K][n_rows] */
-  const float *x_sum;   /* [K/32][n_rows]: sum of a block (f32), d * sum of q (quantised) */
-  const int32_t *q;     /* [K/4][n_rows]: four int8 each */
-  const float *q_d;     /* [K/32][n_rows] */
-  const int32_t *q_sum; /* [K/32][n_rows] */
+  int64_t k, n_blocks;
+  float *x;        /* [32*n_blocks][n_rows] */
+  float *x_sum;    /* [n_blocks][n_rows]: sum of a block (f32), d * sum of q (quantised) */
+  float *x_half;   /* [2*n_blocks][n_rows]: the same of 16 columns */
+  int32_t *q;      /* [8*n_blocks][n_rows]: four int8 each */
+  float *q_d;      /* [n_blocks][n_rows] */
+  int32_t *q_sum;  /* [n_blocks][n_rows]: sum of q */
+  int32_t *q_half; /* [2*n_blocks][n_rows]: the same of 16 columns */
 } weft__x_tile;
 
 /* y[row * y_stride + i] for the tile's rows and the 16 rows i of one weight panel. */
@@ -106,11 +122,11 @@ typedef struct weft__cpu_kernels {
   const char *name;
   const int *tile_heights; /* ascending, 0 after the last */
 
-  /* Packs row `row` of a tile of `n_rows`: x [K] (NULL: zeros).  The tile's arrays as in weft__x_tile. */
-  void (*pack_f32)(const float *x, int64_t k, int row, int n_rows, float *tile_x, float *tile_sum);
-  void (*pack_q8)(const float *x, int64_t k, int row, int n_rows, int32_t *q, float *d, int32_t *q_sum, float *x_sum);
-  weft__panel_product product_f32[WEFT_DTYPE_COUNT]; /* by the weight's dtype; f32 activations */
-  weft__panel_product product_q8[WEFT_DTYPE_COUNT];  /* quantised activations; NULL for f32, f16 */
+  /* Writes row `row` of a tile: x [K] (NULL: zeros). */
+  void (*pack_f32)(const float *x, int row, const weft__x_tile *tile);
+  void (*pack_q8)(const float *x, int row, const weft__x_tile *tile);
+  const weft__panel_product *product_f32; /* by the weight's dtype; f32 activations */
+  const weft__panel_product *product_q8;  /* quantised activations; NULL for dtypes that are not quantised */
 
   weft__gemm_kernels gemm;
 

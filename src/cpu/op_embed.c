@@ -1,10 +1,9 @@
-/* op_embed.c - rows of an embedding table, dequantised: x = d*q (+ m) in f32, as the format defines it. */
+/* op_embed.c - rows of an embedding table, dequantised in f32 as the formats define it. */
 #include "cpu/cpu.h"
 #include "cpu/half.h"
+#include "cpu/quant.h"
 
 #include <string.h> /* memcpy */
-
-typedef void (*row_reader)(const uint8_t *row, int64_t n, float *y);
 
 static float f16_at(const uint8_t *p) {
   uint16_t bits;
@@ -18,29 +17,37 @@ static void read_f16(const uint8_t *row, int64_t n, float *y) {
   for (int64_t i = 0; i < n; i++) y[i] = f16_at(row + 2 * i);
 }
 
-static void read_q8_0(const uint8_t *row, int64_t n, float *y) {
-  for (int64_t b = 0; b < n / 32; b++, row += 34) {
-    float d = f16_at(row);
-    for (int i = 0; i < 32; i++) y[b * 32 + i] = d * (float)(int8_t)row[2 + i];
+static void read_bf16(const uint8_t *row, int64_t n, float *y) {
+  for (int64_t i = 0; i < n; i++) y[i] = weft__bf16_to_f32((uint16_t)(row[2 * i] | row[2 * i + 1] << 8));
+}
+
+/* The last block of a row may hold more columns than are left. */
+static void read_quantised(weft_dtype dtype, const uint8_t *row, int64_t n, float *y) {
+  const weft__dtype_info *info = weft__dtype_get(dtype);
+  weft__quant_block block;
+  float values[WEFT__SUPER_BLOCK];
+  for (int64_t i = 0; i < n; i += info->block_len, row += info->block_bytes) {
+    weft__quant_read(dtype, row, &block);
+    weft__quant_compute(dtype, &block, values);
+    memcpy(y + i, values, (size_t)(n - i < info->block_len ? n - i : info->block_len) * sizeof *y);
   }
 }
 
-static void read_q4_1(const uint8_t *row, int64_t n, float *y) {
-  for (int64_t b = 0; b < n / 32; b++, row += 20) {
-    float d = f16_at(row), m = f16_at(row + 2);
-    for (int i = 0; i < 16; i++) {
-      y[b * 32 + i] = d * (float)(row[4 + i] & 15) + m;
-      y[b * 32 + 16 + i] = d * (float)(row[4 + i] >> 4) + m;
-    }
+static void read_row(weft_dtype dtype, const uint8_t *row, int64_t n, float *y) {
+  switch (dtype) {
+  case WEFT_F32:
+    read_f32(row, n, y);
+    break;
+  case WEFT_F16:
+    read_f16(row, n, y);
+    break;
+  case WEFT_BF16:
+    read_bf16(row, n, y);
+    break;
+  default:
+    read_quantised(dtype, row, n, y);
   }
 }
-
-static const row_reader READ_ROW[WEFT_DTYPE_COUNT] = {
-    [WEFT_F32] = read_f32,
-    [WEFT_F16] = read_f16,
-    [WEFT_Q8_0] = read_q8_0,
-    [WEFT_Q4_1] = read_q4_1,
-};
 
 typedef struct embed_loop {
   const weft_tensor *table;
@@ -52,10 +59,10 @@ static void embed_rows(void *context, int64_t first, int64_t end) {
   const embed_loop *l = context;
   int64_t n = l->table->shape[1];
   size_t row_bytes = 0;
-  weft__dtype_bytes(l->table->dtype, n, &row_bytes);
+  weft__row_bytes(l->table->dtype, n, &row_bytes);
   const uint8_t *rows = weft__cpu_data(l->table);
   for (int64_t i = first; i < end; i++)
-    READ_ROW[l->table->dtype](rows + (size_t)l->ids[i] * row_bytes, n, l->y + i * n);
+    read_row(l->table->dtype, rows + (size_t)l->ids[i] * row_bytes, n, l->y + i * n);
 }
 
 weft_status weft__cpu_embed(weft__backend *backend, const weft__op_call *call) {

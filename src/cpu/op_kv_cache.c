@@ -87,10 +87,19 @@ static void put_q8(const append_loop *l, const float *row, int8_t *elements, int
   enum { CHUNK = 256, BLOCKS = CHUNK / WEFT__QBLOCK };
   for (int64_t d = 0; d < head_size; d += CHUNK) {
     int64_t n = head_size - d < CHUNK ? head_size - d : CHUNK;
-    int32_t q[CHUNK / 4], q_sum[BLOCKS];
-    float scale[BLOCKS], x_sum[BLOCKS];
+    int32_t q[CHUNK / 4], q_sum[BLOCKS], q_half[2 * BLOCKS];
+    float scale[BLOCKS], x_sum[BLOCKS], x_half[2 * BLOCKS];
     uint16_t half[BLOCKS];
-    l->kernels->pack_q8(row + d, n, 0, 1, q, scale, q_sum, x_sum);
+    const weft__x_tile tile = {.n_rows = 1,
+                               .k = n,
+                               .n_blocks = n / WEFT__QBLOCK,
+                               .q = q,
+                               .q_d = scale,
+                               .q_sum = q_sum,
+                               .q_half = q_half,
+                               .x_sum = x_sum,
+                               .x_half = x_half};
+    l->kernels->pack_q8(row + d, 0, &tile);
     l->kernels->to_f16(n / WEFT__QBLOCK, scale, half);
     for (int64_t i = 0; i < n; i++) elements[(d + i) * step] = ((const int8_t *)q)[i];
     for (int64_t b = 0; b < n / WEFT__QBLOCK; b++) scales[(d / WEFT__QBLOCK + b) * WEFT_KV_BLOCK] = half[b];

@@ -31,7 +31,8 @@ typedef struct product {
   weft__cpu *cpu;
   const weft_tensor *x;
   int64_t n_rows, k;
-  int height; /* rows of all tiles but the last */
+  int64_t n_blocks; /* of 32 columns; as many as the widest block of a weight wants */
+  int height;       /* rows of all tiles but the last */
   int64_t n_tiles;
   tiles f32, q8; /* the forms that are needed; buffer NULL otherwise */
   operand operands[MAX_WEIGHTS];
@@ -51,24 +52,29 @@ static int tile_height(const weft__cpu_kernels *kernels, int64_t n) {
   return *height;
 }
 
-static int64_t n_blocks(int64_t k) { return (k + WEFT__QBLOCK - 1) / WEFT__QBLOCK; }
-
 /* Pointers to the arrays of tile `index`; the last tile may be lower than the others. */
 static weft__x_tile tile_at(const product *p, int64_t index, bool is_q8) {
-  int64_t rest = p->n_rows - index * p->height, blocks = n_blocks(p->k);
+  int64_t rest = p->n_rows - index * p->height, n = p->n_blocks;
   int height = rest < p->height ? tile_height(p->cpu->kernels, rest) : p->height;
-  weft__x_tile t = {.n_rows = height, .k = p->k};
+  weft__x_tile t = {.n_rows = height, .k = p->k, .n_blocks = n};
   if (is_q8) {
-    t.q = (const int32_t *)(p->q8.buffer + (size_t)index * p->q8.tile_bytes);
-    t.q_d = (const float *)(t.q + p->k / 4 * height);
-    t.x_sum = t.q_d + blocks * height;
-    t.q_sum = (const int32_t *)(t.x_sum + blocks * height);
+    t.q = (int32_t *)(p->q8.buffer + (size_t)index * p->q8.tile_bytes);
+    t.q_d = (float *)(t.q + 8 * n * height);
+    t.q_sum = (int32_t *)(t.q_d + n * height);
+    t.q_half = t.q_sum + n * height;
+    t.x_sum = (float *)(t.q_half + 2 * n * height);
   } else {
-    t.x = (const float *)(p->f32.buffer + (size_t)index * p->f32.tile_bytes);
-    t.x_sum = t.x + p->k * height;
+    t.x = (float *)(p->f32.buffer + (size_t)index * p->f32.tile_bytes);
+    t.x_sum = t.x + WEFT__QBLOCK * n * height;
   }
+  t.x_half = t.x_sum + n * height;
   return t;
 }
+
+enum { /* bytes that tile_at hands out for 32 columns of a row */
+       F32_BLOCK_BYTES = 4 * WEFT__QBLOCK + 4 * (1 + 2),
+       Q8_BLOCK_BYTES = WEFT__QBLOCK + 4 * (1 + 1 + 2 + 1 + 2),
+};
 
 static void pack_tile(const product *p, int64_t index, bool is_q8) {
   const weft__cpu_kernels *kernels = p->cpu->kernels;
@@ -76,10 +82,7 @@ static void pack_tile(const product *p, int64_t index, bool is_q8) {
   for (int r = 0; r < t.n_rows; r++) {
     int64_t row = index * p->height + r;
     const float *x = row < p->n_rows ? (const float *)weft__cpu_data(p->x) + row * weft__row_stride(p->x) : NULL;
-    if (is_q8)
-      kernels->pack_q8(x, p->k, r, t.n_rows, (int32_t *)t.q, (float *)t.q_d, (int32_t *)t.q_sum, (float *)t.x_sum);
-    else
-      kernels->pack_f32(x, p->k, r, t.n_rows, (float *)t.x, (float *)t.x_sum);
+    (is_q8 ? kernels->pack_q8 : kernels->pack_f32)(x, r, &t);
   }
 }
 
@@ -91,8 +94,8 @@ static void pack_tile_range(void *context, int64_t first, int64_t end) {
   }
 }
 
-static weft_status tiles_alloc(product *p, tiles *t, size_t bytes_per_column, size_t bytes_per_block) {
-  size_t bytes = (size_t)p->height * ((size_t)p->k * bytes_per_column + (size_t)n_blocks(p->k) * bytes_per_block);
+static weft_status tiles_alloc(product *p, tiles *t, size_t block_bytes) {
+  size_t bytes = (size_t)p->height * (size_t)p->n_blocks * block_bytes;
   t->tile_bytes = (bytes + 63) / 64 * 64;
   if (!weft__mul_size(t->tile_bytes, (size_t)p->n_tiles, &t->n_bytes))
     return weft__error(WEFT_EINVAL, "matmul_nt: its size overflows");
@@ -108,8 +111,8 @@ static weft_status pack_activations(product *p) {
     need_f32 |= !p->operands[i].is_q8;
   }
   weft_status status = WEFT_OK;
-  if (need_f32) status = tiles_alloc(p, &p->f32, 4, 4);
-  if (need_q8 && !status) status = tiles_alloc(p, &p->q8, 1, 12);
+  if (need_f32) status = tiles_alloc(p, &p->f32, F32_BLOCK_BYTES);
+  if (need_q8 && !status) status = tiles_alloc(p, &p->q8, Q8_BLOCK_BYTES);
   if (!status) weft__cpu_rows(p->cpu, p->n_tiles, p->height * p->k, pack_tile_range, p);
   return status;
 }
@@ -123,6 +126,10 @@ static weft_status operand_open(product *p, operand *o, const weft_tensor *weigh
   o->n_panels = (weight->shape[0] + WEFT__PANEL - 1) / WEFT__PANEL;
   o->is_q8 = !p->cpu->is_exact && kernels->product_q8[weight->dtype];
   o->column = column;
+  int64_t block_len = weft__dtype_get(weight->dtype)->block_len,
+          n = block_len > WEFT__QBLOCK ? block_len : WEFT__QBLOCK;
+  int64_t n_blocks = (p->k + n - 1) / n * (n / WEFT__QBLOCK);
+  if (n_blocks > p->n_blocks) p->n_blocks = n_blocks;
   if (weight->storage->layout == WEFT__LAYOUT_PACKED) {
     o->panels = weight->storage->buffer;
     return WEFT_OK;

@@ -74,8 +74,8 @@ static weft_status gpu_load_weight(weft__backend *backend, weft_dtype dtype, int
 
 static bool gpu_supports(const weft__backend *backend, const weft__op_call *call) {
   switch (call->op) {
-  case WEFT_OP_ID_matmul_nt: /* weights in quantised formats are the CPU's for now */
-    return !weft__dtype_get(call->in[1]->dtype)->is_quantised;
+  case WEFT_OP_ID_matmul_nt: /* weights in quantised formats and in bf16 are the CPU's for now */
+    return call->in[1]->dtype == WEFT_F32 || call->in[1]->dtype == WEFT_F16;
   case WEFT_OP_ID_attention:
     return weft__gpu_attention_fits((const weft__gpu *)backend, call);
   default:

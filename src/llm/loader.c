@@ -123,7 +123,7 @@ static const weft_gguf_tensor *find_weight(const weft_model *model, const char *
     return NULL;
   }
   if (!t->is_supported) {
-    weft__error(WEFT_EUNSUPPORTED, "%s: the tensor %s has type %s (known: F32, F16, Q8_0, Q4_1)", path, name,
+    weft__error(WEFT_EUNSUPPORTED, "%s: the tensor %s has type %s, which weft does not compute with", path, name,
                 t->type_name);
     return NULL;
   }

@@ -19,3 +19,10 @@ bool weft__dtype_bytes(weft_dtype dtype, int64_t n, size_t *n_bytes) {
   if (n < 0 || n % info->block_len || (uint64_t)n > SIZE_MAX) return false;
   return weft__mul_size((size_t)(n / info->block_len), (size_t)info->block_bytes, n_bytes);
 }
+
+bool weft__row_bytes(weft_dtype dtype, int64_t n, size_t *n_bytes) {
+  const weft__dtype_info *info = &DTYPES[dtype];
+  if (n < 0 || (uint64_t)n > SIZE_MAX) return false;
+  int64_t n_blocks = n / info->block_len + (n % info->block_len != 0);
+  return weft__mul_size((size_t)n_blocks, (size_t)info->block_bytes, n_bytes);
+}

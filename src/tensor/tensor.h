@@ -19,6 +19,8 @@ const weft__dtype_info *weft__dtype_get(weft_dtype dtype);
 
 /* Bytes of `n` elements; false if that is not whole blocks or overflows. */
 bool weft__dtype_bytes(weft_dtype dtype, int64_t n, size_t *n_bytes);
+/* Bytes of a row of `n` elements, the last block of which may hold more; false if that overflows. */
+bool weft__row_bytes(weft_dtype dtype, int64_t n, size_t *n_bytes);
 
 /* ---- shape.c ---- */
 

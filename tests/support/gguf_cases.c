@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-enum { F32 = 0, F16 = 1, Q4_1 = 3, Q8_0 = 8, Q4_K = 12, I32 = 26, BF16 = 30 }; /* tensor types */
+enum { F32 = 0, F16 = 1, Q4_1 = 3, Q8_0 = 8, Q4_K = 12, Q6_K = 14, I32 = 26 }; /* tensor types */
 
 static const unsigned char zeros[4096];
 
@@ -84,9 +84,17 @@ static void make_overlap(gguf_writer *w) {
 
 /* Types of known size that weft has no kernels for. */
 static void make_unsupported_types(gguf_writer *w) {
-  gguf_writer_tensor(w, "bf16", BF16, 1, (const int64_t[]){8}, zeros, 16);
+  gguf_writer_tensor(w, "i8", 24, 1, (const int64_t[]){8}, zeros, 8);
   gguf_writer_tensor(w, "iq2_xxs", 16, 1, (const int64_t[]){256}, zeros, 66);
-  gguf_writer_tensor(w, "mxfp4", 39, 2, (const int64_t[]){2, 32}, zeros, 34);
+  gguf_writer_tensor(w, "nvfp4", 40, 2, (const int64_t[]){2, 64}, zeros, 72);
+}
+
+/* Two blocks, or elements, of each type that weft computes with. */
+static void make_all_types(gguf_writer *w) {
+#define WEFT_DTYPE(id, name, block_len, block_bytes, gguf_type, quantised)                                             \
+  gguf_writer_tensor(w, name, gguf_type, 2, (const int64_t[]){2, block_len}, zeros, 2 * block_bytes);
+#include "weft/dtype.def"
+#undef WEFT_DTYPE
 }
 
 /* A NUL, a line feed and an escape are legal in names. */
@@ -333,6 +341,13 @@ static void make_shape_wraps_small(gguf_writer *w) {
 
 static void make_half_block(gguf_writer *w) { add_shape(w, Q4_1, 48, 1); }
 
+/* A row of four blocks of 32 is none of a k-quant's 256. */
+static void make_half_super_block(gguf_writer *w) { add_shape(w, Q4_K, 128, 1); }
+
+static void make_super_block_missing(gguf_writer *w) {
+  gguf_writer_tensor(w, "x", Q6_K, 2, (const int64_t[]){2, 256}, zeros, 210);
+}
+
 static void make_type_9999(gguf_writer *w) { add_shape(w, 9999, 4, 1); }
 
 /* A number that was withdrawn before the format existed: its size is not known either. */
@@ -392,6 +407,7 @@ const gguf_case gguf_cases[] = {
     {"valid_alignment_4096", make_alignment_4096, WEFT_OK, NULL},
     {"valid_overlap", make_overlap, WEFT_OK, NULL},
     {"valid_unsupported_types", make_unsupported_types, WEFT_OK, NULL},
+    {"valid_all_types", make_all_types, WEFT_OK, NULL},
     {"valid_odd_names", make_odd_names, WEFT_OK, NULL},
 
     {"empty", make_empty, WEFT_EFORMAT, "it is empty"},
@@ -446,6 +462,10 @@ const gguf_case gguf_cases[] = {
     {"shape_wraps", make_shape_wraps, WEFT_EFORMAT, "tensor \"x\": the product of its shape is too large"},
     {"bytes_wrap", make_bytes_wrap, WEFT_EFORMAT, "tensor \"x\": the product of its shape is too large"},
     {"shape_wraps_small", make_shape_wraps_small, WEFT_EFORMAT, "tensor \"x\": the product of its shape is too large"},
+    {"half_super_block", make_half_super_block, WEFT_EFORMAT,
+     "tensor \"x\": its rows have 128 elements, not a multiple of the 256"},
+    {"super_block_missing", make_super_block_missing, WEFT_EFORMAT,
+     "tensor \"x\": its 420 bytes at offset 0 do not fit"},
     {"half_block", make_half_block, WEFT_EFORMAT, "tensor \"x\": its rows have 48 elements, not a multiple of the 32"},
     {"type_9999", make_type_9999, WEFT_EUNSUPPORTED, "tensor \"x\": its type number 9999 is unknown"},
     {"type_4", make_type_4, WEFT_EUNSUPPORTED, "tensor \"x\": its type number 4 is unknown"},

@@ -4,6 +4,7 @@
 #include "base/rng.h"
 #include "support/gpu_env.h"
 #include "cpu/half.h"
+#include "cpu/quant.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -109,6 +110,48 @@ static double put_f16(uint8_t *to, uint64_t seed, uint64_t counter) {
   return (double)weft__f16_to_f32(half);
 }
 
+/* A block of random bits, every code among them, in which d and m are small numbers instead: where they are. */
+static const struct scale_places {
+  int d, m; /* bytes into the block; m 0: there is none */
+} SCALE_PLACES[WEFT_DTYPE_COUNT] = {
+    [WEFT_Q4_1] = {0, 2}, [WEFT_Q5_1] = {0, 2}, [WEFT_Q2_K] = {80, 82}, [WEFT_Q3_K] = {108, 0},
+    [WEFT_Q4_K] = {0, 2}, [WEFT_Q5_K] = {0, 2}, [WEFT_Q6_K] = {208, 0},
+};
+
+static void put_quantised(weft_dtype dtype, uint8_t *block, uint64_t seed, uint64_t counter) {
+  for (int i = 0; i < weft__dtype_get(dtype)->block_bytes; i += 4) {
+    uint32_t draw[4];
+    weft__philox(seed, counter * 256 + (uint64_t)i, 2, draw);
+    for (int byte = i; byte < i + 4 && byte < weft__dtype_get(dtype)->block_bytes; byte++)
+      block[byte] = (uint8_t)(draw[0] >> (8 * (byte - i)));
+  }
+  const struct scale_places *at = &SCALE_PLACES[dtype];
+  if (dtype == WEFT_MXFP4)
+    block[0] = (uint8_t)(115 + block[0] % 12);
+  else
+    put_f16(block + at->d, seed, 2 * counter);
+  if (at->m) put_f16(block + at->m, seed, 2 * counter + 1);
+}
+
+/* What a block means, in double. */
+static void quantised_values(weft_dtype dtype, const uint8_t *stored, double *values) {
+  const weft__quant_format *f = &WEFT__QUANT_FORMATS[dtype];
+  weft__quant_block block;
+  weft__quant_read(dtype, stored, &block);
+  double d = f->is_e8m0 ? ldexp(1, block.d - 128) : (double)weft__f16_to_f32(block.d);
+  double m = (double)weft__f16_to_f32(block.m);
+  int n_scales = weft__quant_n_scales(f), run = n_scales == 2 ? 16 : 32;
+  for (int c = 0; c < f->n_columns; c++) {
+    int code = block.codes[c], value = code - f->offset;
+    if (f->values == WEFT__VALUE_SIGNED) value = (int8_t)code;
+    if (f->values == WEFT__VALUE_IQ4) value = WEFT__IQ4_VALUES[code];
+    if (f->values == WEFT__VALUE_FP4) value = WEFT__FP4_VALUES[code];
+    values[c] = (n_scales ? d * (int8_t)block.scales[c / run] : d) * value;
+    if (f->minimum == WEFT__MIN_ADDED) values[c] += m;
+    if (f->minimum > WEFT__MIN_ADDED) values[c] -= m * block.minima[c / run];
+  }
+}
+
 void *test_stored_weight(weft_dtype dtype, int64_t n_rows, int64_t n_cols, uint64_t seed, double *values) {
   const weft__dtype_info *info = weft__dtype_get(dtype);
   size_t n_bytes = 0;
@@ -118,25 +161,16 @@ void *test_stored_weight(weft_dtype dtype, int64_t n_rows, int64_t n_cols, uint6
   for (int64_t b = 0; b < n_blocks; b++) {
     uint8_t *block = bytes + b * info->block_bytes;
     double *value = values + b * info->block_len;
-    if (dtype == WEFT_F32) {
-      float x = (float)(2 * weft__rng_uniform(seed, (uint64_t)b, 0) - 1);
-      memcpy(block, &x, 4);
-      *value = (double)x;
+    if (info->is_quantised) {
+      put_quantised(dtype, block, seed, (uint64_t)b);
+      quantised_values(dtype, block, value);
     } else if (dtype == WEFT_F16) {
       *value = put_f16(block, seed, (uint64_t)b);
-    } else { /* random quants, every value of a nibble or byte among them */
-      double d = put_f16(block, seed, 2 * (uint64_t)b), m = 0;
-      uint8_t *q = block + 2;
-      if (dtype == WEFT_Q4_1) m = put_f16(q, seed, 2 * (uint64_t)b + 1), q += 2;
-      for (int i = 0; i < (dtype == WEFT_Q4_1 ? 16 : 32); i++) {
-        uint32_t draw[4];
-        weft__philox(seed, (uint64_t)(b * 32 + i), 2, draw);
-        q[i] = (uint8_t)draw[0];
-        if (dtype == WEFT_Q8_0)
-          value[i] = d * (int8_t)q[i];
-        else
-          value[i] = d * (q[i] & 15) + m, value[i + 16] = d * (q[i] >> 4) + m;
-      }
+    } else {
+      float x = (float)(2 * weft__rng_uniform(seed, (uint64_t)b, 0) - 1);
+      uint16_t upper = (uint16_t)(weft__f32_bits(x) >> 16);
+      memcpy(block, dtype == WEFT_BF16 ? (void *)&upper : (void *)&x, (size_t)info->block_bytes);
+      *value = (double)(dtype == WEFT_BF16 ? weft__bf16_to_f32(upper) : x);
     }
   }
   return bytes;

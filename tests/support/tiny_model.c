@@ -13,9 +13,9 @@
 #include <unistd.h>
 
 enum {
-  BLOCK = 32,         /* elements of a quantised block */
-  TYPE_BFLOAT16 = 30, /* types that only a fault asks for, as the format numbers them */
-  TYPE_Q4_0 = 2,
+  BLOCK = 32,    /* elements of a quantised block */
+  TYPE_I16 = 25, /* types that only a fault asks for, as the format numbers them */
+  TYPE_I8 = 24,
   NAN_F16 = 0x7e00,
 };
 
@@ -113,8 +113,8 @@ static const struct element_type {
     {8, WEFT_Q8_0, BLOCK, 34, put_q8_0},
     {3, WEFT_Q4_1, BLOCK, 20, put_q4_1},
     {26, WEFT_I32, 1, 4, NULL},
-    {TYPE_BFLOAT16, WEFT_DTYPE_COUNT, 1, 2, NULL},
-    {TYPE_Q4_0, WEFT_DTYPE_COUNT, BLOCK, 18, NULL},
+    {TYPE_I16, WEFT_DTYPE_COUNT, 1, 2, NULL},
+    {TYPE_I8, WEFT_DTYPE_COUNT, 1, 1, NULL},
 };
 
 static const struct element_type *type_of_dtype(weft_dtype dtype) {

@@ -44,6 +44,16 @@ static inline vf vf_load_f16_n(const uint16_t *p, int n) {
 static inline vf vf_load_i8(const int8_t *p) {
   return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)));
 }
+static inline vf vf_load_bf16(const uint16_t *p) {
+  __m256i words = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p));
+  return _mm256_castsi256_ps(_mm256_slli_epi32(words, 16));
+}
+/* As in vec_avx512.h. */
+static inline vf vf_load_e8m0(const uint8_t *p) {
+  __m256i e = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p)), one = _mm256_set1_epi32(1);
+  __m256i normal = _mm256_slli_epi32(_mm256_sub_epi32(e, one), 23);
+  return _mm256_castsi256_ps(_mm256_max_epi32(normal, _mm256_slli_epi32(_mm256_add_epi32(e, one), 21)));
+}
 static inline void vf_store_f16(uint16_t *p, vf x) {
   _mm_storeu_si128((__m128i *)p, _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
@@ -111,12 +121,25 @@ static inline vf vf_exp(vf x) {
 
 static inline vi vi_set1(int32_t x) { return _mm256_set1_epi32(x); }
 static inline vi vi_load(const void *p) { return _mm256_loadu_si256(p); }
+static inline vi vi_load_i8(const void *p) { return _mm256_cvtepi8_epi32(_mm_loadl_epi64(p)); }
 static inline vi vi_and(vi a, vi b) { return _mm256_and_si256(a, b); }
+static inline vi vi_or(vi a, vi b) { return _mm256_or_si256(a, b); }
+static inline vi vi_sub(vi a, vi b) { return _mm256_sub_epi32(a, b); }
+static inline vi vi_shl(vi a, int n) { return _mm256_slli_epi32(a, n); }
 static inline vi vi_shr(vi a, int n) { return _mm256_srli_epi32(a, n); }
 static inline vi vi_byte_s8(vi a, int i) { return _mm256_srai_epi32(_mm256_slli_epi32(a, 24 - 8 * i), 24); }
+static inline vi vi_byte_u8(vi a, int i) { return _mm256_srli_epi32(_mm256_slli_epi32(a, 24 - 8 * i), 24); }
+static inline vi vi_sub16(vi a, vi b) { return _mm256_sub_epi16(a, b); }
+static inline vi vi_mul16(vi a, vi b) { return _mm256_mullo_epi16(a, b); }
+static inline vi vi_flip8(vi a) { return _mm256_xor_si256(a, _mm256_set1_epi8((char)0x80)); }
+typedef __m256i vtable;
+static inline vtable vtable_load(const int8_t *p) {
+  return _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)p));
+}
+static inline vi vi_lookup(vtable t, vi a) { return _mm256_shuffle_epi8(t, a); }
 static inline vf vf_from_i32(vi a) { return _mm256_cvtepi32_ps(a); }
 
-/* Pairs of byte products fit 16 bits: 2 * 15 * 128 unsigned, 2 * 128 * 127 signed, so vpmaddubsw never saturates. */
+/* Pairs of byte products fit 16 bits: 2 * 127 * 128 unsigned, 2 * 128 * 127 signed, so vpmaddubsw never saturates. */
 static inline vi vi_dot_us(vi acc, vi w, vi x) {
   return _mm256_add_epi32(acc, _mm256_madd_epi16(_mm256_maddubs_epi16(w, x), _mm256_set1_epi16(1)));
 }

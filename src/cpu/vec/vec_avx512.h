@@ -40,6 +40,16 @@ static inline vf vf_load_f16_n(const uint16_t *p, int n) {
 static inline vf vf_load_i8(const int8_t *p) {
   return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
 }
+static inline vf vf_load_bf16(const uint16_t *p) {
+  __m512i words = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p));
+  return _mm512_castsi512_ps(_mm512_slli_epi32(words, 16));
+}
+/* Bits of 2^(e-128): (e-1) << 23, which is below (e+1) << 21 only for e < 2; these two are the subnormal powers. */
+static inline vf vf_load_e8m0(const uint8_t *p) {
+  __m512i e = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p)), one = _mm512_set1_epi32(1);
+  __m512i normal = _mm512_slli_epi32(_mm512_sub_epi32(e, one), 23);
+  return _mm512_castsi512_ps(_mm512_max_epi32(normal, _mm512_slli_epi32(_mm512_add_epi32(e, one), 21)));
+}
 static inline void vf_store_f16(uint16_t *p, vf x) {
   _mm256_storeu_si256((__m256i *)p, _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
@@ -100,14 +110,25 @@ static inline vf vf_exp(vf x) {
 
 static inline vi vi_set1(int32_t x) { return _mm512_set1_epi32(x); }
 static inline vi vi_load(const void *p) { return _mm512_loadu_si512(p); }
+static inline vi vi_load_i8(const void *p) { return _mm512_cvtepi8_epi32(_mm_loadu_si128(p)); }
 static inline vi vi_and(vi a, vi b) { return _mm512_and_si512(a, b); }
+static inline vi vi_or(vi a, vi b) { return _mm512_or_si512(a, b); }
+static inline vi vi_sub(vi a, vi b) { return _mm512_sub_epi32(a, b); }
+static inline vi vi_shl(vi a, int n) { return _mm512_slli_epi32(a, (unsigned)n); }
 static inline vi vi_shr(vi a, int n) { return _mm512_srli_epi32(a, (unsigned)n); }
 static inline vi vi_byte_s8(vi a, int i) { return _mm512_srai_epi32(_mm512_slli_epi32(a, 24u - 8u * (unsigned)i), 24); }
+static inline vi vi_byte_u8(vi a, int i) { return _mm512_srli_epi32(_mm512_slli_epi32(a, 24u - 8u * (unsigned)i), 24); }
+static inline vi vi_sub16(vi a, vi b) { return _mm512_sub_epi16(a, b); }
+static inline vi vi_mul16(vi a, vi b) { return _mm512_mullo_epi16(a, b); }
+static inline vi vi_flip8(vi a) { return _mm512_xor_si512(a, _mm512_set1_epi8((char)0x80)); }
+typedef __m512i vtable;
+static inline vtable vtable_load(const int8_t *p) {
+  return _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)p));
+}
+static inline vi vi_lookup(vtable t, vi a) { return _mm512_shuffle_epi8(t, a); }
 static inline vf vf_from_i32(vi a) { return _mm512_cvtepi32_ps(a); }
 
 static inline vi vi_dot_us(vi acc, vi w, vi x) { return _mm512_dpbusd_epi32(acc, w, x); }
-static inline vi vi_dot_ss(vi acc, vi w, vi x) {
-  return _mm512_dpbusd_epi32(acc, _mm512_xor_si512(w, _mm512_set1_epi8((char)0x80)), x);
-}
+static inline vi vi_dot_ss(vi acc, vi w, vi x) { return _mm512_dpbusd_epi32(acc, vi_flip8(w), x); }
 
 #endif

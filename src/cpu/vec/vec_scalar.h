@@ -40,6 +40,8 @@ static inline void vf_store_real(real *p, vf x) { *p = x; }
 static inline vf vf_load_f16(const uint16_t *p) { return weft__f16_to_f32(*p); }
 static inline vf vf_load_f16_n(const uint16_t *p, int n) { return n > 0 ? weft__f16_to_f32(*p) : 0; }
 static inline vf vf_load_i8(const int8_t *p) { return *p; }
+static inline vf vf_load_bf16(const uint16_t *p) { return weft__bf16_to_f32(*p); }
+static inline vf vf_load_e8m0(const uint8_t *p) { return ldexp(1, *p - 128); } /* 2^(e-128) */
 static inline void vf_store_f16(uint16_t *p, vf x) { *p = weft__f32_to_f16((float)x); }
 
 static inline vf vf_add(vf a, vf b) { return a + b; }
@@ -64,12 +66,36 @@ static inline vi vi_load(const void *p) {
   memcpy(&x, p, sizeof x);
   return x;
 }
+static inline vi vi_load_i8(const void *p) { return *(const int8_t *)p; } /* W bytes to W words */
 static inline vi vi_and(vi a, vi b) { return a & b; }
+static inline vi vi_or(vi a, vi b) { return a | b; }
+static inline vi vi_sub(vi a, vi b) { return a - b; }
+static inline vi vi_shl(vi a, int n) { return (vi)((uint32_t)a << n); }
 static inline vi vi_shr(vi a, int n) { return (vi)((uint32_t)a >> n); }               /* logical */
 static inline vi vi_byte_s8(vi a, int i) { return (int8_t)((uint32_t)a >> (8 * i)); } /* byte i, sign-extended */
+static inline vi vi_byte_u8(vi a, int i) { return (uint8_t)((uint32_t)a >> (8 * i)); }
+/* Words as two numbers of 16 bits each, modulo 2^16. */
+static inline vi vi_sub16(vi a, vi b) {
+  uint32_t x = (uint32_t)a, y = (uint32_t)b;
+  return (vi)(((x - y) & 0xffff) | ((x >> 16) - (y >> 16)) << 16);
+}
+static inline vi vi_mul16(vi a, vi b) {
+  uint32_t x = (uint32_t)a, y = (uint32_t)b;
+  return (vi)(((x & 0xffff) * (y & 0xffff) & 0xffff) | (x >> 16) * (y >> 16) << 16);
+}
+/* Flips the sign bit of every byte. */
+static inline vi vi_flip8(vi a) { return (vi)((uint32_t)a ^ 0x80808080u); }
+/* A table of 16 bytes, and its entries for the bytes of a, all below 16. */
+typedef const int8_t *vtable;
+static inline vtable vtable_load(const int8_t *p) { return p; }
+static inline vi vi_lookup(vtable t, vi a) {
+  uint32_t x = 0;
+  for (int i = 0; i < 4; i++) x |= (uint32_t)(uint8_t)t[vi_byte_u8(a, i)] << (8 * i);
+  return (vi)x;
+}
 static inline vf vf_from_i32(vi a) { return a; }
 
-/* acc + the dot product of four unsigned bytes of w (below 16) and four signed bytes of x. */
+/* acc + the dot product of four unsigned bytes of w (below 128) and four signed bytes of x. */
 static inline vi vi_dot_us(vi acc, vi w, vi x) {
   for (int i = 0; i < 4; i++) acc += (uint8_t)((uint32_t)w >> (8 * i)) * vi_byte_s8(x, i);
   return acc;
