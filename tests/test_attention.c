@@ -17,6 +17,7 @@ enum { N_SLOTS = 3, BLOCKS_PER_SLOT = 4, N_BLOCKS = N_SLOTS * BLOCKS_PER_SLOT };
 /* A cache on the device, and the same keys and values in plain memory. */
 typedef struct cache {
   int64_t n_heads, n_kv_heads, head_size;
+  int window; /* of the attention; 0: none */
   weft_dtype dtype;
   weft_tensor *keys, *values, *block_table;
   int length[N_SLOTS];
@@ -138,22 +139,23 @@ static void append(test_device *d, cache *c, batch *b, uint64_t seed) {
 /* Attention of one head of one token in double. */
 static void reference(const cache *c, const float *q, int slot, int last, int64_t kv_head, double scale, double *out) {
   double p[BLOCKS_PER_SLOT * WEFT_KV_BLOCK], largest = -INFINITY, sum = 0;
-  for (int i = 0; i <= last; i++) {
+  int first = c->window && last >= c->window ? last - c->window + 1 : 0;
+  for (int i = first; i <= last; i++) {
     const double *k = stored(c, c->k, slot, i) + kv_head * c->head_size;
     p[i] = 0;
     for (int64_t e = 0; e < c->head_size; e++) p[i] += (double)q[e] * k[e];
     p[i] *= scale;
     largest = fmax(largest, p[i]);
   }
-  for (int i = 0; i <= last; i++) sum += p[i] = exp(p[i] - largest);
+  for (int i = first; i <= last; i++) sum += p[i] = exp(p[i] - largest);
   for (int64_t e = 0; e < c->head_size; e++) out[e] = 0;
-  for (int i = 0; i <= last; i++)
+  for (int i = first; i <= last; i++)
     for (int64_t e = 0; e < c->head_size; e++)
       out[e] += p[i] / sum * stored(c, c->v, slot, i)[kv_head * c->head_size + e];
 }
 
 static weft_tensor *attend(test_device *d, const cache *c, const batch *b, weft_tensor *q, float scale) {
-  const weft_paged_attention_attrs attrs = {(int)c->n_heads, scale};
+  const weft_paged_attention_attrs attrs = {(int)c->n_heads, scale, c->window};
   return weft_paged_attention(d->scope, q, c->keys, c->values, c->block_table, b->position_tensor, b->slot_tensor,
                               &attrs);
 }
@@ -174,9 +176,26 @@ static void check_batch(test_device *d, const cache *c, const batch *b, uint64_t
   free(rows);
 }
 
+static void refuse(weft_tensor *y, const char *part) {
+  assert_null(y);
+  assert_int_equal(weft_last_status(), WEFT_EINVAL);
+  if (!strstr(weft_last_error(), part)) fail_msg("\"%s\" lacks \"%s\"", weft_last_error(), part);
+}
+
+static weft_tensor *attend_at(test_device *d, const cache *c, int32_t slot, int32_t position) {
+  batch b = {.n = 1, .slots = {slot}, .positions = {position}};
+  b.slot_tensor = weft_tensor_from(d->scope, WEFT_I32, 1, &b.n, b.slots);
+  b.position_tensor = weft_tensor_from(d->scope, WEFT_I32, 1, &b.n, b.positions);
+  return attend(d, c, &b, test_random(d, 2, (int64_t[]){1, c->n_heads * c->head_size}, 1, 1), 1);
+}
+
+/* ---- results ---- */
+
 /* A prefill, tokens of all slots mixed, and single tokens. */
-static void check_shape(test_device *d, int64_t n_heads, int64_t n_kv_heads, int64_t head_size, weft_dtype dtype) {
+static void check_shape(test_device *d, int64_t n_heads, int64_t n_kv_heads, int64_t head_size, weft_dtype dtype,
+                        int window) {
   cache c = make_cache(d, n_heads, n_kv_heads, head_size, dtype);
+  c.window = window;
   batch b = {.n = 65};
   for (int64_t i = 0; i < b.n; i++) b.slots[i] = 1;
   place(d, &c, &b);
@@ -205,7 +224,7 @@ static void check_shapes(test_device *d) {
   for (size_t i = 0; i < WEFT_COUNT(SHAPES); i++)
     for (size_t t = 0; t < WEFT_COUNT(DTYPES); t++)
       if (DTYPES[t] != WEFT_Q8_0 || SHAPES[i].head_size % 32 == 0)
-        check_shape(d, SHAPES[i].n_heads, SHAPES[i].n_kv_heads, SHAPES[i].head_size, DTYPES[t]);
+        check_shape(d, SHAPES[i].n_heads, SHAPES[i].n_kv_heads, SHAPES[i].head_size, DTYPES[t], 0);
 }
 
 static void test_shapes(void **state) {
@@ -213,9 +232,49 @@ static void test_shapes(void **state) {
   test_each_device(2, check_shapes);
 }
 
+/* Windows that begin within a block, at its border, within the token's own block, and before all positions. */
+static void check_windows(test_device *d) {
+  static const int WINDOWS[] = {1, 2, 31, 32, 33, 50, 64, 127, 1000};
+  for (size_t i = 0; i < WEFT_COUNT(WINDOWS); i++) {
+    check_shape(d, 4, 1, 40, WEFT_F32, WINDOWS[i]);
+    check_shape(d, 3, 3, 17, WEFT_F16, WINDOWS[i]);
+    check_shape(d, 2, 1, 32, WEFT_Q8_0, WINDOWS[i]);
+  }
+}
+
+static void test_windows(void **state) {
+  (void)state;
+  test_each_device(2, check_windows);
+}
+
+/* Blocks before the window may be gone. */
+static void check_missing_blocks(test_device *d) {
+  cache c = make_cache(d, 2, 1, 16, WEFT_F32);
+  batch b = {.n = 70};
+  c.window = 5;
+  place(d, &c, &b);
+  append(d, &c, &b, 21);
+  int32_t table[N_BLOCKS];
+  assert_int_equal(weft_tensor_read(c.block_table, table, sizeof table), WEFT_OK);
+  table[0] = -1;
+  assert_int_equal(weft_tensor_write(c.block_table, table, sizeof table), WEFT_OK);
+  batch late = {.n = 3, .slots = {0}, .positions = {36, 37, 69}};
+  late.slot_tensor = weft_tensor_from(d->scope, WEFT_I32, 1, &late.n, late.slots);
+  late.position_tensor = weft_tensor_from(d->scope, WEFT_I32, 1, &late.n, late.positions);
+  check_batch(d, &c, &late, 22);
+  refuse(attend_at(d, &c, 0, 35), "slot 0 has no block for position 0");
+  free_cache(&c);
+}
+
+static void test_missing_blocks(void **state) {
+  (void)state;
+  test_each_device(1, check_missing_blocks);
+}
+
 /* A token's result is the same bits alone and within any batch. */
-static void check_invariance_of(test_device *d, int64_t head_size, weft_dtype dtype) {
+static void check_invariance_of(test_device *d, int64_t head_size, weft_dtype dtype, int window) {
   cache c = make_cache(d, 6, 2, head_size, dtype);
+  c.window = window;
   batch b = {.n = 90};
   for (int64_t i = 0; i < b.n; i++) b.slots[i] = i < 60 ? 0 : 1;
   place(d, &c, &b);
@@ -238,8 +297,9 @@ static void check_invariance_of(test_device *d, int64_t head_size, weft_dtype dt
 }
 
 static void check_batch_invariance(test_device *d) {
-  check_invariance_of(d, 48, WEFT_F16);
-  check_invariance_of(d, 96, WEFT_Q8_0);
+  check_invariance_of(d, 48, WEFT_F16, 0);
+  check_invariance_of(d, 96, WEFT_Q8_0, 0);
+  check_invariance_of(d, 48, WEFT_F16, 20);
 }
 
 static void test_batch_invariance(void **state) {
@@ -301,19 +361,6 @@ static void test_extreme_q8(void **state) {
 
 /* ---- refusals ---- */
 
-static void refuse(weft_tensor *y, const char *part) {
-  assert_null(y);
-  assert_int_equal(weft_last_status(), WEFT_EINVAL);
-  if (!strstr(weft_last_error(), part)) fail_msg("\"%s\" lacks \"%s\"", weft_last_error(), part);
-}
-
-static weft_tensor *attend_at(test_device *d, const cache *c, int32_t slot, int32_t position) {
-  batch b = {.n = 1, .slots = {slot}, .positions = {position}};
-  b.slot_tensor = weft_tensor_from(d->scope, WEFT_I32, 1, &b.n, b.slots);
-  b.position_tensor = weft_tensor_from(d->scope, WEFT_I32, 1, &b.n, b.positions);
-  return attend(d, c, &b, test_random(d, 2, (int64_t[]){1, c->n_heads * c->head_size}, 1, 1), 1);
-}
-
 static void check_refusals(test_device *d) {
   cache c = make_cache(d, 4, 2, 16, WEFT_F32);
   refuse(attend_at(d, &c, -1, 0), "slot -1");
@@ -333,8 +380,10 @@ static void test_refusals(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_shapes),     cmocka_unit_test(test_batch_invariance), cmocka_unit_test(test_large_scores),
-      cmocka_unit_test(test_extreme_q8), cmocka_unit_test(test_refusals),
+      cmocka_unit_test(test_shapes),         cmocka_unit_test(test_windows),
+      cmocka_unit_test(test_missing_blocks), cmocka_unit_test(test_batch_invariance),
+      cmocka_unit_test(test_large_scores),   cmocka_unit_test(test_extreme_q8),
+      cmocka_unit_test(test_refusals),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

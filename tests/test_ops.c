@@ -249,6 +249,7 @@ static double silu_of(double a) { return a / (1 + exp(-a)); }
 
 static double relu_of(double a) { return a > 0 ? a : 0; }
 static double gelu_of(double a) { return 0.5 * a * (1 + erf(a * M_SQRT1_2)); }
+static double gelu_tanh_of(double a) { return a / (1 + exp(-2 * sqrt(2 / M_PI) * (a + 0.044715 * a * a * a))); }
 static double scaled_of(double a) { return a * -2.5; }
 
 static weft_tensor *scale_by_constant(weft_scope *scope, weft_tensor *a) {
@@ -256,7 +257,8 @@ static weft_tensor *scale_by_constant(weft_scope *scope, weft_tensor *a) {
   return weft_scale(scope, a, &attrs);
 }
 
-/* gelu: erf is within 2e-7 of 1, and that much of a is lost where 1 + erf nearly cancels. */
+/* gelu: erf is within 2e-7 of 1, and that much of a is lost where 1 + erf nearly cancels.  gelu_tanh: an exponent's
+ * rounding counts as often as the exponent is large, but then the exponential is small: at most 2e-7 of a. */
 static const struct {
   const char *name;
   weft_tensor *(*run)(weft_scope *scope, weft_tensor *a);
@@ -266,6 +268,7 @@ static const struct {
     {"silu", weft_silu, silu_of, 3e-37, 8 * 0x1p-24, 0},
     {"relu", weft_relu, relu_of, 0, 0, 0},
     {"gelu", weft_gelu, gelu_of, 1e-37, 8 * 0x1p-24, 2e-7},
+    {"gelu_tanh", weft_gelu_tanh, gelu_tanh_of, 1e-36, 8 * 0x1p-24, 2e-7},
     {"scale", scale_by_constant, scaled_of, 0, 0x1p-24, 0},
 };
 
@@ -525,6 +528,8 @@ static void check_rms_norm(test_device *d, weft_tensor *a) {
 static void check_rms_norm_scales(test_device *d) {
   for_each_rows(d, 1, check_rms_norm);
   for_each_rows(d, 1e4f, check_rms_norm);
+  weft_tensor *heads = weft_reshape(d->scope, random_columns(d, 4, 90, 1, 3), 3, (int64_t[]){4, 6, 15});
+  check_rms_norm_with(d, heads, 1e-5f);
   check_rms_norm_with(d, test_random(d, TEST_SHAPE(4, 100), 1e-6f, 1), 1e-5f); /* eps outweighs the squares */
   check_rms_norm_with(d, test_random(d, TEST_SHAPE(2, 576), 1, 2), 1e-5f);
   const float zeros[2 * 35] = {0};
@@ -691,6 +696,20 @@ static void embed_refuses_ids_outside(void **state) {
 
 /* ---- rope ---- */
 
+/* Frequencies divided by the powers of two 1, 2, 4, 1, 2 ..., or by nothing. */
+static double rope_factor(bool is_plain, int64_t i) { return is_plain ? 1 : (double)(1 << i % 3); }
+
+static weft_tensor *rope_factors(test_device *d, int n_dims, bool is_plain) {
+  float factors[128];
+  for (int i = 0; i < n_dims / 2; i++) factors[i] = (float)rope_factor(is_plain, i);
+  return weft_tensor_from(d->scope, WEFT_F32, TEST_SHAPE(n_dims / 2), factors);
+}
+
+static weft_tensor *plain_rope_table(test_device *d, int64_t n, const int32_t *positions,
+                                     const weft_rope_table_attrs *attrs) {
+  return weft_rope_table(d->scope, from_i32(d, n, positions), rope_factors(d, attrs->n_dims, true), attrs);
+}
+
 /* The angle of pair i of n_dims/2 at a position, by exponential and logarithm instead of a power. */
 static long double rope_angle(const weft_rope_table_attrs *attrs, int32_t position, int64_t i) {
   long double frequency = expl(-2.0L * (long double)i / (long double)attrs->n_dims * logl((long double)attrs->base));
@@ -701,7 +720,7 @@ static const int32_t POSITIONS[] = {0, 1, 2, 31, 500, 8191, 100000, -3};
 enum { N_POSITIONS = WEFT_COUNT(POSITIONS) };
 
 /* Cosines and sines are rounded once, after arithmetic in double whose angle is off by 1e-11 at most. */
-static void check_rope_table(test_device *d) {
+static void check_rope_table_of(test_device *d, bool is_plain) {
   static const weft_rope_table_attrs cases[] = {{64, 10000, 1},  {64, 500000, 1}, {2, 10000, 1},
                                                 {6, 100, 0.25f}, {128, 1e6f, 8},  {4, 1, 1}};
   for (size_t t = 0; t < WEFT_COUNT(cases); t++) {
@@ -709,17 +728,22 @@ static void check_rope_table(test_device *d) {
     double *want = doubles((size_t)(N_POSITIONS * 2 * half));
     for (int64_t n = 0; n < N_POSITIONS; n++)
       for (int64_t i = 0; i < half; i++) {
-        long double angle = rope_angle(&cases[t], POSITIONS[n], i);
+        long double angle = rope_angle(&cases[t], POSITIONS[n], i) / (long double)rope_factor(is_plain, i);
         want[(n * 2 + 0) * half + i] = (double)cosl(angle);
         want[(n * 2 + 1) * half + i] = (double)sinl(angle);
       }
-    weft_tensor *y = weft_rope_table(d->scope, from_i32(d, N_POSITIONS, POSITIONS), &cases[t]);
+    weft_tensor *factors = rope_factors(d, cases[t].n_dims, is_plain);
+    weft_tensor *y = weft_rope_table(d->scope, from_i32(d, N_POSITIONS, POSITIONS), factors, &cases[t]);
     expect_shape("rope_table", y, TEST_SHAPE(N_POSITIONS, 2, half));
     test_compare("rope_table", d, y, want, NULL, 1e-9, ROUNDING);
     free(want);
   }
-  weft_tensor *none = weft_rope_table(d->scope, from_i32(d, 0, NULL), &cases[0]);
-  expect_shape("rope_table", none, TEST_SHAPE(0, 2, 32));
+  expect_shape("rope_table", plain_rope_table(d, 0, NULL, &cases[0]), TEST_SHAPE(0, 2, 32));
+}
+
+static void check_rope_table(test_device *d) {
+  check_rope_table_of(d, true);
+  check_rope_table_of(d, false);
 }
 
 static void rope_table_holds_cosines_and_sines(void **state) {
@@ -731,9 +755,9 @@ static void rope_table_holds_cosines_and_sines(void **state) {
 static void check_rope_scaling(test_device *d) {
   static const int32_t near[] = {1, 2, 250}, far[] = {4, 8, 1000};
   weft_rope_table_attrs attrs = {.n_dims = 32, .base = 10000, .scale = 1};
-  float *plain = test_read(weft_rope_table(d->scope, from_i32(d, 3, near), &attrs));
+  float *plain = test_read(plain_rope_table(d, 3, near, &attrs));
   attrs.scale = 0.25f;
-  float *scaled = test_read(weft_rope_table(d->scope, from_i32(d, 3, far), &attrs));
+  float *scaled = test_read(plain_rope_table(d, 3, far, &attrs));
   assert_memory_equal(plain, scaled, 3 * 32 * sizeof *plain);
   free(plain);
   free(scaled);
@@ -770,7 +794,7 @@ static void pair_places(const rope_case *c, int64_t i, int64_t *real, int64_t *i
  * units of |real| + |imaginary| are allowed.  Elements beyond the rotated ones stay as they are. */
 static void check_rope_of(test_device *d, const rope_case *c, weft_tensor *a) {
   int64_t width = (int64_t)c->rope.head_size * c->n_heads;
-  weft_tensor *table = weft_rope_table(d->scope, from_i32(d, N_POSITIONS, POSITIONS), &c->table);
+  weft_tensor *table = plain_rope_table(d, N_POSITIONS, POSITIONS, &c->table);
   weft_tensor *y = weft_rope(d->scope, a, table, &c->rope);
   expect_shape("rope", y, TEST_SHAPE(N_POSITIONS, width));
   float *x = test_read(a);
@@ -830,8 +854,8 @@ static void check_rope_inverse(test_device *d) {
     const rope_case *c = &ROPE_CASES[k];
     int64_t width = (int64_t)c->rope.head_size * c->n_heads;
     weft_tensor *a = test_random(d, TEST_SHAPE(N_POSITIONS, width), 1, k);
-    weft_tensor *forth = weft_rope_table(d->scope, from_i32(d, N_POSITIONS, POSITIONS), &c->table);
-    weft_tensor *back = weft_rope_table(d->scope, from_i32(d, N_POSITIONS, negative), &c->table);
+    weft_tensor *forth = plain_rope_table(d, N_POSITIONS, POSITIONS, &c->table);
+    weft_tensor *back = plain_rope_table(d, N_POSITIONS, negative, &c->table);
     weft_tensor *y = weft_rope(d->scope, weft_rope(d->scope, a, forth, &c->rope), back, &c->rope);
     float *x = test_read(a);
     double *want = doubles((size_t)(N_POSITIONS * width));
@@ -855,19 +879,19 @@ static void check_rope_extremes(test_device *d) {
   int32_t positions[N];
   for (int n = 0; n < N; n++) positions[n] = n;
   weft_tensor *a = test_random(d, TEST_SHAPE(N, WIDTH), 1, 1);
-  weft_tensor *table = weft_rope_table(d->scope, from_i32(d, N, positions), &table_attrs);
+  weft_tensor *table = plain_rope_table(d, N, positions, &table_attrs);
   weft_tensor *y = weft_rope(d->scope, a, table, &attrs);
   /* Row by row the same, to the bit. */
   for (int n = 0; n < N; n += 37) {
     weft_tensor *alone = weft_rope(d->scope, weft_slice(d->scope, a, 0, n, 1),
-                                   weft_rope_table(d->scope, from_i32(d, 1, positions + n), &table_attrs), &attrs);
+                                   plain_rope_table(d, 1, positions + n, &table_attrs), &attrs);
     float *one = test_read(alone), *all = test_read(weft_slice(d->scope, y, 0, n, 1));
     assert_memory_equal(one, all, WIDTH * sizeof *one);
     free(one);
     free(all);
   }
-  weft_tensor *no_rows = weft_rope(d->scope, weft_slice(d->scope, a, 0, 0, 0),
-                                   weft_rope_table(d->scope, from_i32(d, 0, NULL), &table_attrs), &attrs);
+  weft_tensor *no_rows =
+      weft_rope(d->scope, weft_slice(d->scope, a, 0, 0, 0), plain_rope_table(d, 0, NULL, &table_attrs), &attrs);
   expect_shape("rope", no_rows, TEST_SHAPE(0, WIDTH));
   float *before = test_read(a);
   float *after = test_read(weft_rope(d->scope, a, weft_tensor_new(d->scope, WEFT_F32, TEST_SHAPE(N, 2, 0)), &attrs));
@@ -924,8 +948,11 @@ static const weft_rope_table_attrs TABLE = {4, 10000, 1}, ODD_TABLE = {5, 10000,
                                    BASE_INFINITE = {4, INFINITY, 1}, SCALE_NAN = {4, 10000, NAN};
 static const weft_rope_attrs HEADS_OF_8 = {8, WEFT_ROPE_HALVES}, HEADS_OF_3 = {3, WEFT_ROPE_HALVES},
                              HEADS_OF_2 = {2, WEFT_ROPE_HALVES}, HEADS_OF_0 = {0, WEFT_ROPE_HALVES};
-static const weft_paged_attention_attrs HEADS_4 = {4, 1}, HEADS_3 = {3, 1}, HEADS_0 = {0, 1}, HEADS_2 = {2, 1},
-                                        NAN_SCALE = {4, NAN};
+static const weft_paged_attention_attrs HEADS_4 = {4, 1, 0}, HEADS_3 = {3, 1, 0}, HEADS_0 = {0, 1, 0},
+                                        HEADS_2 = {2, 1, 0}, NAN_SCALE = {4, NAN, 0}, WINDOW_5 = {4, 1, 5},
+                                        WINDOW_NEGATIVE = {4, 1, -1};
+static const weft_matmul_nt_gated_attrs SILU = {WEFT_GATE_SILU}, GELU_TANH = {WEFT_GATE_GELU_TANH},
+                                        NO_GATE = {(weft_gate)2};
 static const weft_attention_attrs TWO_HEADS = {2, 0.5f, WEFT_MASK_CAUSAL};
 
 /* One operator, operands that fit it and operands that do not. */
@@ -982,6 +1009,9 @@ static const rule_case RULE_CASES[] = {
     WRONG(silu, NULL, I32(3)),
     FITS(silu, NULL, TURNED_F32(2, 3)),
     WRONG(silu, NULL, PACKED_F32(2, 3)),
+    FITS(gelu_tanh, NULL, TURNED_F32(2, 3)),
+    WRONG(gelu_tanh, NULL, F16(2, 3)),
+    WRONG(gelu_tanh, NULL, PACKED_F32(2, 3)),
     FITS(softmax, NULL, COLUMNS_F32(2, 3)),
     WRONG(softmax, NULL, F16(2, 3)),
     WRONG(softmax, NULL, SCALAR),
@@ -1021,16 +1051,19 @@ static const rule_case RULE_CASES[] = {
     WRONG(matmul_nt, NULL, PACKED_F32(2, 3), F32(4, 3)),
     WRONG(matmul_nt, NULL, TURNED_F32(2, 3), F32(4, 3)),
     WRONG(matmul_nt, NULL, F32(2, 3), TURNED_F32(4, 3)),
-    FITS(rope_table, &TABLE, I32(3)),
-    WRONG(rope_table, &TABLE, F32(3)),
-    WRONG(rope_table, &TABLE, I32(3, 1)),
-    WRONG(rope_table, &ODD_TABLE, I32(3)),
-    WRONG(rope_table, &EMPTY_TABLE, I32(3)),
-    WRONG(rope_table, &NEGATIVE_TABLE, I32(3)),
-    WRONG(rope_table, &BASE_0, I32(3)),
-    WRONG(rope_table, &BASE_NAN, I32(3)),
-    WRONG(rope_table, &BASE_INFINITE, I32(3)),
-    WRONG(rope_table, &SCALE_NAN, I32(3)),
+    FITS(rope_table, &TABLE, I32(3), F32(2)),
+    WRONG(rope_table, &TABLE, I32(3), F32(3)),
+    WRONG(rope_table, &TABLE, I32(3), F32(2, 1)),
+    WRONG(rope_table, &TABLE, I32(3), F16(2)),
+    WRONG(rope_table, &TABLE, F32(3), F32(2)),
+    WRONG(rope_table, &TABLE, I32(3, 1), F32(2)),
+    WRONG(rope_table, &ODD_TABLE, I32(3), F32(2)),
+    WRONG(rope_table, &EMPTY_TABLE, I32(3), F32(2)),
+    WRONG(rope_table, &NEGATIVE_TABLE, I32(3), F32(2)),
+    WRONG(rope_table, &BASE_0, I32(3), F32(2)),
+    WRONG(rope_table, &BASE_NAN, I32(3), F32(2)),
+    WRONG(rope_table, &BASE_INFINITE, I32(3), F32(2)),
+    WRONG(rope_table, &SCALE_NAN, I32(3), F32(2)),
     FITS(rope, &HEADS_OF_8, COLUMNS_F32(3, 16), F32(3, 2, 4)),
     WRONG(rope, &HEADS_OF_8, F32(3, 16), F32(2, 2, 4)),
     WRONG(rope, &HEADS_OF_8, F32(3, 16), F32(3, 1, 4)),
@@ -1056,6 +1089,8 @@ static const rule_case RULE_CASES[] = {
     WRONG(kv_append, NULL, CACHES, F32(3, 16), F32(3, 16), I32(2, 2), F32(3), I32(3)),
     WRONG(kv_append, NULL, CACHES, F32(3, 16), F32(3, 16), I32(2, 2), I32(3), I32(2)),
     FITS(paged_attention, &HEADS_4, COLUMNS_F32(3, 32), CACHES, PLACES),
+    FITS(paged_attention, &WINDOW_5, F32(3, 32), CACHES, PLACES),
+    WRONG(paged_attention, &WINDOW_NEGATIVE, F32(3, 32), CACHES, PLACES),
     WRONG(paged_attention, &HEADS_3, F32(3, 24), CACHES, PLACES),
     WRONG(paged_attention, &HEADS_0, F32(3, 0), CACHES, PLACES),
     WRONG(paged_attention, &HEADS_2, F32(3, 32), CACHES, PLACES),
@@ -1080,10 +1115,12 @@ static const rule_case RULE_CASES[] = {
     WRONG(matmul_nt3, NULL, F32(2, 3), F32(4, 3), F32(5, 3), F32(6, 4)),
     WRONG(matmul_nt3, NULL, F32(2, 3), F32(4, 3), I32(5, 3), F32(6, 3)),
     WRONG(matmul_nt3, NULL, F32(2, 0), F32(INT64_MAX, 0), F32(INT64_MAX, 0), F32(INT64_MAX, 0)), /* overflow again */
-    FITS(matmul_nt_gated, NULL, F32(2, 3), F32(4, 3), PACKED_F32(4, 3)),
-    WRONG(matmul_nt_gated, NULL, F32(2, 3), F32(4, 3), F32(5, 3)),
-    WRONG(matmul_nt_gated, NULL, F32(2, 3), F32(4, 3), F32(4, 2)),
-    WRONG(matmul_nt_gated, NULL, F32(2, 3), I32(4, 3), I32(4, 3)),
+    FITS(matmul_nt_gated, &GELU_TANH, F32(2, 3), F32(4, 3), F32(4, 3)),
+    WRONG(matmul_nt_gated, &NO_GATE, F32(2, 3), F32(4, 3), F32(4, 3)),
+    FITS(matmul_nt_gated, &SILU, F32(2, 3), F32(4, 3), PACKED_F32(4, 3)),
+    WRONG(matmul_nt_gated, &SILU, F32(2, 3), F32(4, 3), F32(5, 3)),
+    WRONG(matmul_nt_gated, &SILU, F32(2, 3), F32(4, 3), F32(4, 2)),
+    WRONG(matmul_nt_gated, &SILU, F32(2, 3), I32(4, 3), I32(4, 3)),
 };
 
 static weft_tensor *make_whole(weft_scope *scope, const operand *o, const int64_t *shape) {
@@ -1192,6 +1229,7 @@ static const char *const SUITES[WEFT_OP_COUNT] = {
     [WEFT_OP_ID_relu] = "ops",
     [WEFT_OP_ID_gelu] = "ops",
     [WEFT_OP_ID_matmul] = "gemm",
+    [WEFT_OP_ID_gelu_tanh] = "ops",
     [WEFT_OP_ID_silu] = "ops",
     [WEFT_OP_ID_softmax] = "ops",
     [WEFT_OP_ID_concat] = "ops",

@@ -283,6 +283,15 @@ static void reshapes_keep_the_order(void **state) {
   expect_view(weft_reshape(f->scope, t, TEST_SHAPE(7, 1, 15)), 0, TEST_SHAPE(7, 1, 15), STRIDES(15, 15, 1));
   expect_view(weft_reshape(f->scope, weft_slice(f->scope, t, 0, 1, 2), TEST_SHAPE(10, 7)), 35, TEST_SHAPE(10, 7),
               STRIDES(7, 1));
+  /* Not contiguous, but the axes that change are. */
+  weft_tensor *columns = weft_slice(f->scope, weft_reshape(f->scope, t, TEST_SHAPE(3, 35)), 1, 5, 24);
+  expect_view(weft_reshape(f->scope, columns, TEST_SHAPE(3, 4, 6)), 5, TEST_SHAPE(3, 4, 6), STRIDES(35, 6, 1));
+  expect_view(weft_reshape(f->scope, columns, TEST_SHAPE(3, 1, 2, 12)), 5, TEST_SHAPE(3, 1, 2, 12),
+              STRIDES(35, 35, 12, 1));
+  weft_tensor *turned = weft_permute(f->scope, columns, (const int[]){1, 0});
+  expect_view(weft_reshape(f->scope, turned, TEST_SHAPE(8, 3, 3)), 5, TEST_SHAPE(8, 3, 3), STRIDES(3, 1, 35));
+  weft_tensor *no_rows = weft_slice(f->scope, columns, 0, 1, 0);
+  expect_view(weft_reshape(f->scope, no_rows, TEST_SHAPE(0, 4, 6)), 40, TEST_SHAPE(0, 4, 6), STRIDES(24, 6, 1));
   weft_tensor *one = weft_slice(f->scope, weft_reshape(f->scope, t, TEST_SHAPE(105)), 0, 17, 1);
   expect_view(weft_reshape(f->scope, one, 0, NULL), 17, 0, NULL, NULL);
   weft_tensor *nothing = counting(f->scope, TEST_SHAPE(4, 0, 3));
@@ -301,6 +310,8 @@ static void misfitting_reshapes_are_refused(void **state) {
   expect_refused(weft_reshape(f->scope, t, -1, NULL), start);
   expect_refused(weft_reshape(f->scope, weft_permute(f->scope, t, (const int[]){1, 0}), TEST_SHAPE(12)),
                  "reshape: does not fit a tensor [4,3] f32");
+  expect_refused(weft_reshape(f->scope, weft_slice(f->scope, t, 1, 0, 2), TEST_SHAPE(2, 3)),
+                 "reshape: does not fit a tensor [3,2] f32");
   expect_refused(weft_reshape(f->scope, weft_slice(f->scope, t, 1, 0, 2), TEST_SHAPE(6)),
                  "reshape: does not fit a tensor [3,2] f32");
 }

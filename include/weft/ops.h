@@ -34,6 +34,17 @@ typedef struct weft_rms_norm_attrs {
   float eps; /* added to the mean square */
 } weft_rms_norm_attrs;
 
+/* The function of a gated product; zero is the default. */
+typedef enum weft_gate {
+  WEFT_GATE_SILU,
+  WEFT_GATE_GELU_TANH,
+} weft_gate;
+
+typedef struct weft_matmul_nt_gated_attrs {
+  weft_gate gate;
+} weft_matmul_nt_gated_attrs;
+
+/* The factors divide the frequencies one by one, as Llama 3 stretches the long waves alone; 1 leaves them. */
 typedef struct weft_rope_table_attrs {
   int n_dims;  /* R: rotated elements of a head, even */
   float base;  /* theta, 10000 in RoFormer (Su et al. 2021) */
@@ -60,13 +71,15 @@ typedef struct weft_rope_attrs {
  * kv_append(keys, values, k [N,G*D], v [N,G*D], block_table, positions [N] i32, slots [N] i32) writes in place and
  *   returns a view of `keys`.
  * paged_attention(q [N,H*D], keys, values, block_table, positions [N], slots [N]): token n sees positions
- *   0 .. positions[n] of slots[n]; heads h*H/G .. share key/value head h (grouped-query attention) -> [N,H*D] f32.
+ *   0 .. positions[n] of slots[n], or the last `window` of them; heads h*H/G .. share key/value head h (grouped-query
+ *   attention) -> [N,H*D] f32.  Blocks that lie before the window are not read and need not exist.
  *   Softmax is computed online, block by block (Dao et al. 2022): no score matrix. */
 #define WEFT_KV_BLOCK 32
 
 typedef struct weft_paged_attention_attrs {
   int n_heads; /* H, a multiple of G */
   float scale; /* of the scores, usually 1/sqrt(D) */
+  int window;  /* positions that a token sees, itself among them; 0: all up to its own */
 } weft_paged_attention_attrs;
 
 typedef enum weft_mask {

@@ -48,6 +48,13 @@ static inline void *weft__cpu_data(const weft_tensor *t) {
 /* Elements from row to row of a tensor that the shape rules call rows. */
 static inline int64_t weft__row_stride(const weft_tensor *t) { return t->rank == 2 ? t->strides[0] : weft__n_cols(t); }
 
+/* Address of row `row` where the leading axes have any strides. */
+static inline const float *weft__row_at(const weft_tensor *t, int64_t row) {
+  const float *at = weft__cpu_data(t);
+  for (int i = t->rank - 2; i >= 0; row /= t->shape[i--]) at += row % t->shape[i] * t->strides[i];
+  return at;
+}
+
 /* Runs `task` over rows 0 .. n_rows-1 in ranges, on the pool if `cost` (elements a row) makes that worthwhile. */
 typedef void (*weft__row_range)(void *context, int64_t first, int64_t end);
 void weft__cpu_rows(weft__cpu *cpu, int64_t n_rows, int64_t cost, weft__row_range task, void *context);

@@ -21,6 +21,7 @@
 #ifndef WEFT_CPU_KERNELS_H
 #define WEFT_CPU_KERNELS_H
 
+#include "weft/ops.h"
 #include "cpu/quant.h"
 
 enum { WEFT__PANEL = 16 }; /* rows of a weight panel */
@@ -93,10 +94,11 @@ typedef enum weft__binary {
 } weft__binary;
 
 typedef enum weft__unary {
-  WEFT__SILU,  /* a / (1 + exp(-a)) */
-  WEFT__RELU,  /* max(a, 0) */
-  WEFT__GELU,  /* a * P(X < a), X normal */
-  WEFT__SCALE, /* a * parameter */
+  WEFT__SILU,      /* a / (1 + exp(-a)) */
+  WEFT__RELU,      /* max(a, 0) */
+  WEFT__GELU,      /* a * P(X < a), X normal */
+  WEFT__GELU_TANH, /* the same by a tanh: a / (1 + exp(-2 u)), u = sqrt(2 / pi) * (a + 0.044715 a^3) */
+  WEFT__SCALE,     /* a * parameter */
 } weft__unary;
 
 /* Query rows that share one key/value head, and the cache of their slot. */
@@ -106,7 +108,7 @@ typedef struct weft__attention_tile {
   float scale;
   const float *q[16];        /* [D] each */
   float *out[16];            /* [D] each */
-  int last[16];              /* row r sees positions 0 .. last[r] */
+  int first[16], last[16];   /* row r sees positions first[r] .. last[r] */
   weft_dtype dtype;          /* of the cache: f32, f16 or q8_0 (weft/ops.h) */
   const void *keys, *values; /* [n_blocks,G,D,P], [n_blocks,G,P,D], moved to the head in question */
   int64_t block_bytes;       /* from block to block */
@@ -133,7 +135,7 @@ typedef struct weft__cpu_kernels {
   void (*binary)(weft__binary op, int64_t n, const float *a, int64_t a_stride, const float *b, int64_t b_stride,
                  float *y); /* strides in elements */
   void (*unary)(weft__unary op, int64_t n, const float *a, float parameter, float *y);
-  void (*silu_mul)(int64_t n, const float *a, const float *b, float *y);
+  void (*gated)(weft_gate gate, int64_t n, const float *a, const float *b, float *y); /* gate(a) * b */
   void (*softmax)(int64_t n, const float *a, float *y);
   void (*rms_norm)(int64_t n, const float *a, const float *gain, float eps, float *y);
   /* One head, R rotated elements at distance `step` (1: pairs are neighbours; R/2: halves). */

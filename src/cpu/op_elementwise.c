@@ -1,5 +1,5 @@
 /* op_elementwise.c - operators that work element by element: add, sub, mul, div (with broadcasting), silu, relu, gelu,
- * scale, silu_mul; and concat. */
+ * gelu_tanh, scale, silu_mul; and concat. */
 #include "cpu/cpu.h"
 
 #include <string.h> /* memcpy */
@@ -118,12 +118,7 @@ static void unary_rows(void *context, int64_t first, int64_t end) {
   const weft_tensor *a = l->a;
   int64_t n = weft__n_cols(a);
   for (int64_t row = first; row < end; row++) {
-    const float *from = weft__cpu_data(a);
-    int64_t rest = row;
-    for (int i = a->rank - 2; i >= 0; i--) {
-      from += rest % a->shape[i] * a->strides[i];
-      rest /= a->shape[i];
-    }
+    const float *from = weft__row_at(a, row);
     if (a->strides[a->rank - 1] == 1)
       l->kernels->unary(l->op, n, from, l->parameter, l->y + row * n);
     else
@@ -153,6 +148,10 @@ weft_status weft__cpu_gelu(weft__backend *backend, const weft__op_call *call) {
   return run_unary(backend, call, WEFT__GELU, 0);
 }
 
+weft_status weft__cpu_gelu_tanh(weft__backend *backend, const weft__op_call *call) {
+  return run_unary(backend, call, WEFT__GELU_TANH, 0);
+}
+
 weft_status weft__cpu_scale(weft__backend *backend, const weft__op_call *call) {
   return run_unary(backend, call, WEFT__SCALE, ((const weft_scale_attrs *)call->attrs)->factor);
 }
@@ -169,8 +168,8 @@ static void silu_mul_rows(void *context, int64_t first, int64_t end) {
   const silu_mul_loop *l = context;
   int64_t n = weft__n_cols(l->a);
   for (int64_t row = first; row < end; row++)
-    l->kernels->silu_mul(n, (const float *)weft__cpu_data(l->a) + row * weft__row_stride(l->a),
-                         (const float *)weft__cpu_data(l->b) + row * weft__row_stride(l->b), l->y + row * n);
+    l->kernels->gated(WEFT_GATE_SILU, n, (const float *)weft__cpu_data(l->a) + row * weft__row_stride(l->a),
+                      (const float *)weft__cpu_data(l->b) + row * weft__row_stride(l->b), l->y + row * n);
 }
 
 weft_status weft__cpu_silu_mul(weft__backend *backend, const weft__op_call *call) {

@@ -37,7 +37,7 @@ typedef struct product {
   tiles f32, q8; /* the forms that are needed; buffer NULL otherwise */
   operand operands[MAX_WEIGHTS];
   int n_operands;
-  bool is_gated; /* out = silu(product 0) * product 1 */
+  const weft_matmul_nt_gated_attrs *gated; /* out = gate(product 0) * product 1; NULL: products side by side */
   float *out;
   int64_t out_stride;
   int64_t tiles_per_task, panels_per_task, n_panels;
@@ -192,7 +192,7 @@ static void gated_block(const product *p, int64_t first_tile, int64_t end_tile, 
       tile_product(p, up, t, panel, b, WIDTH, n_rows, n);
       float *y = p->out + t * p->height * p->out_stride + panel * WEFT__PANEL;
       for (int64_t r = 0; r < n_rows; r++)
-        p->cpu->kernels->silu_mul(n, a + r * WIDTH, b + r * WIDTH, y + r * p->out_stride);
+        p->cpu->kernels->gated(p->gated->gate, n, a + r * WIDTH, b + r * WIDTH, y + r * p->out_stride);
     }
 }
 
@@ -204,7 +204,7 @@ static void grid_task(void *context, int task, int worker) {
   int64_t first_tile = task / n_panel_tasks * p->tiles_per_task;
   int64_t end_tile = min_i64(first_tile + p->tiles_per_task, p->n_tiles);
   int64_t first = task % n_panel_tasks * p->panels_per_task, end = min_i64(first + p->panels_per_task, p->n_panels);
-  if (p->is_gated) {
+  if (p->gated) {
     gated_block(p, first_tile, end_tile, first, end);
     return;
   }
@@ -219,7 +219,7 @@ static void grid_task(void *context, int task, int worker) {
 static void run_grid(product *p) {
   enum { TASKS_PER_THREAD = 6, TILES_PER_TASK = 8, LEAST_WORK = 1 << 16 };
   p->n_panels = 0;
-  for (int i = 0; i < (p->is_gated ? 1 : p->n_operands); i++) p->n_panels += p->operands[i].n_panels;
+  for (int i = 0; i < (p->gated ? 1 : p->n_operands); i++) p->n_panels += p->operands[i].n_panels;
   p->tiles_per_task = min_i64(p->n_tiles, TILES_PER_TASK);
   int64_t n_tile_tasks = (p->n_tiles + p->tiles_per_task - 1) / p->tiles_per_task;
   int64_t wanted = weft__pool_n_threads(p->cpu->pool) * TASKS_PER_THREAD;
@@ -232,13 +232,14 @@ static void run_grid(product *p) {
   weft__pool_run(p->cpu->pool, (int)(n_tile_tasks * n_panel_tasks), grid_task, p);
 }
 
-static weft_status run_product(weft__backend *backend, const weft__op_call *call, bool is_gated) {
+static weft_status run_product(weft__backend *backend, const weft__op_call *call,
+                               const weft_matmul_nt_gated_attrs *gated) {
   product p = {.cpu = weft__cpu_of(backend),
                .x = call->in[0],
                .n_rows = weft__n_rows(call->in[0]),
                .k = weft__n_cols(call->in[0]),
                .n_operands = call->n_inputs - 1,
-               .is_gated = is_gated,
+               .gated = gated,
                .out = weft__cpu_data(call->out),
                .out_stride = weft__n_cols(call->out)};
   if (p.n_rows == 0 || p.out_stride == 0) return WEFT_OK;
@@ -260,13 +261,13 @@ static weft_status run_product(weft__backend *backend, const weft__op_call *call
 }
 
 weft_status weft__cpu_matmul_nt(weft__backend *backend, const weft__op_call *call) {
-  return run_product(backend, call, false);
+  return run_product(backend, call, NULL);
 }
 
 weft_status weft__cpu_matmul_nt3(weft__backend *backend, const weft__op_call *call) {
-  return run_product(backend, call, false);
+  return run_product(backend, call, NULL);
 }
 
 weft_status weft__cpu_matmul_nt_gated(weft__backend *backend, const weft__op_call *call) {
-  return run_product(backend, call, true);
+  return run_product(backend, call, call->attrs);
 }

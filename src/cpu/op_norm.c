@@ -13,7 +13,7 @@ static void norm_rows(void *context, int64_t first, int64_t end) {
   const norm_loop *l = context;
   int64_t n = weft__n_cols(l->a);
   for (int64_t row = first; row < end; row++) {
-    const float *a = (const float *)weft__cpu_data(l->a) + row * weft__row_stride(l->a);
+    const float *a = weft__row_at(l->a, row);
     if (l->gain)
       l->kernels->rms_norm(n, a, l->gain, l->eps, l->y + row * n);
     else

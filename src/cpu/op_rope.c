@@ -6,6 +6,7 @@
 
 typedef struct table_loop {
   const int32_t *positions;
+  const float *factors; /* [R/2] */
   const weft_rope_table_attrs *attrs;
   float *y; /* [N,2,R/2] */
 } table_loop;
@@ -16,7 +17,7 @@ static void table_rows(void *context, int64_t first, int64_t end) {
   int64_t half = l->attrs->n_dims / 2;
   for (int64_t n = first; n < end; n++)
     for (int64_t i = 0; i < half; i++) {
-      double frequency = pow((double)l->attrs->base, -2.0 * (double)i / l->attrs->n_dims);
+      double frequency = pow((double)l->attrs->base, -2.0 * (double)i / l->attrs->n_dims) / (double)l->factors[i];
       double angle = (double)l->positions[n] * (double)l->attrs->scale * frequency;
       l->y[n * 2 * half + i] = (float)cos(angle);
       l->y[n * 2 * half + half + i] = (float)sin(angle);
@@ -24,7 +25,7 @@ static void table_rows(void *context, int64_t first, int64_t end) {
 }
 
 weft_status weft__cpu_rope_table(weft__backend *backend, const weft__op_call *call) {
-  table_loop l = {weft__cpu_data(call->in[0]), call->attrs, weft__cpu_data(call->out)};
+  table_loop l = {weft__cpu_data(call->in[0]), weft__cpu_data(call->in[1]), call->attrs, weft__cpu_data(call->out)};
   enum { COST = 64 }; /* of a power, a sine and a cosine, in elements of a cheap operator */
   weft__cpu_rows(weft__cpu_of(backend), call->in[0]->shape[0], COST * l.attrs->n_dims / 2, table_rows, &l);
   return WEFT_OK;

@@ -74,6 +74,8 @@ static weft_status gpu_load_weight(weft__backend *backend, weft_dtype dtype, int
 
 static bool gpu_supports(const weft__backend *backend, const weft__op_call *call) {
   switch (call->op) {
+  case WEFT_OP_ID_rms_norm: /* rows at one stride */
+    return call->in[0]->rank <= 2 || weft__is_contiguous(call->in[0]);
   case WEFT_OP_ID_matmul_nt: /* weights in quantised formats and in bf16 are the CPU's for now */
     return call->in[1]->dtype == WEFT_F32 || call->in[1]->dtype == WEFT_F16;
   case WEFT_OP_ID_attention:

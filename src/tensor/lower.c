@@ -71,5 +71,8 @@ weft_tensor *weft__lower_matmul_nt3(weft_scope *scope, const weft__op_call *call
 
 weft_tensor *weft__lower_matmul_nt_gated(weft_scope *scope, const weft__op_call *call) {
   weft_tensor *gate = weft_matmul_nt(scope, call->in[0], call->in[1]);
-  return weft_silu_mul(scope, gate, weft_matmul_nt(scope, call->in[0], call->in[2]));
+  weft_tensor *up = weft_matmul_nt(scope, call->in[0], call->in[2]);
+  if (((const weft_matmul_nt_gated_attrs *)call->attrs)->gate == WEFT_GATE_GELU_TANH)
+    return weft_mul(scope, weft_gelu_tanh(scope, gate), up);
+  return weft_silu_mul(scope, gate, up);
 }

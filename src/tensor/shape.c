@@ -48,6 +48,29 @@ bool weft__is_contiguous(const weft_tensor *t) {
   return true;
 }
 
+bool weft__reshaped_strides(const weft_tensor *t, int rank, const int64_t *shape, int64_t *strides) {
+  int old = t->rank - 1, axis = rank - 1;
+  if (weft__is_contiguous(t) || weft_tensor_numel(t) == 0) {
+    weft__shape_strides(rank, shape, strides);
+    return true;
+  }
+  while (old >= 0) { /* from the innermost axis outwards: old axes that lie as one are cut into new ones */
+    int64_t n = 1, stride = 1;
+    for (; old >= 0 && (t->shape[old] == 1 || n == 1 || t->strides[old] == n * stride); old--) {
+      if (t->shape[old] > 1 && n == 1) stride = t->strides[old];
+      n *= t->shape[old];
+    }
+    for (; n > 1; axis--) {
+      if (n % shape[axis]) return false;
+      strides[axis] = stride;
+      stride *= shape[axis];
+      n /= shape[axis];
+    }
+  }
+  for (; axis >= 0; axis--) strides[axis] = 1; /* what is left has an extent of 1 */
+  return true;
+}
+
 bool weft__same_shape(const weft_tensor *a, const weft_tensor *b) {
   return a->rank == b->rank && memcmp(a->shape, b->shape, (size_t)a->rank * sizeof *a->shape) == 0;
 }

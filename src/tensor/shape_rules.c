@@ -28,6 +28,11 @@ static bool is_rows(const weft_tensor *t, weft_dtype dtype) {
   return weft__is_contiguous(t);
 }
 
+/* Rows of contiguous elements that lie anywhere, as heads within the rows of a wider tensor do. */
+static bool is_strided_rows(const weft_tensor *t, weft_dtype dtype) {
+  return is_plain(t, dtype) && t->rank >= 1 && (weft__n_cols(t) <= 1 || t->strides[t->rank - 1] == 1);
+}
+
 static bool is_index(const weft_tensor *t, int rank) {
   return is_plain(t, WEFT_I32) && t->rank == rank && weft__is_contiguous(t);
 }
@@ -60,6 +65,7 @@ static weft_status unary_rule(const weft__op_call *call, weft__shape *out) {
 weft_status weft__shape_silu(const weft__op_call *call, weft__shape *out) { return unary_rule(call, out); }
 weft_status weft__shape_relu(const weft__op_call *call, weft__shape *out) { return unary_rule(call, out); }
 weft_status weft__shape_gelu(const weft__op_call *call, weft__shape *out) { return unary_rule(call, out); }
+weft_status weft__shape_gelu_tanh(const weft__op_call *call, weft__shape *out) { return unary_rule(call, out); }
 weft_status weft__shape_scale(const weft__op_call *call, weft__shape *out) { return unary_rule(call, out); }
 
 weft_status weft__shape_softmax(const weft__op_call *call, weft__shape *out) {
@@ -90,7 +96,7 @@ weft_status weft__shape_concat(const weft__op_call *call, weft__shape *out) {
 
 weft_status weft__shape_rms_norm(const weft__op_call *call, weft__shape *out) {
   const weft_tensor *a = call->in[0], *b = call->in[1];
-  if (!is_rows(a, WEFT_F32) || !is_rows(b, WEFT_F32) || b->rank != 1 || b->shape[0] != weft__n_cols(a))
+  if (!is_strided_rows(a, WEFT_F32) || !is_rows(b, WEFT_F32) || b->rank != 1 || b->shape[0] != weft__n_cols(a))
     return mismatch(call, "wants f32 a [...,C] and b [C]");
   shape_of(a, out);
   return WEFT_OK;
@@ -166,13 +172,18 @@ weft_status weft__shape_matmul_nt_gated(const weft__op_call *call, weft__shape *
   weft_status status = product_rule(call, out);
   if (status) return status;
   if (call->in[1]->shape[0] != call->in[2]->shape[0]) return mismatch(call, "wants weights of one shape");
+  weft_gate gate = ((const weft_matmul_nt_gated_attrs *)call->attrs)->gate;
+  if (gate != WEFT_GATE_SILU && gate != WEFT_GATE_GELU_TANH)
+    return mismatch(call, "wants silu or gelu_tanh as the gate");
   out->dim[out->rank - 1] = call->in[1]->shape[0];
   return WEFT_OK;
 }
 
 weft_status weft__shape_rope_table(const weft__op_call *call, weft__shape *out) {
   const weft_rope_table_attrs *attrs = call->attrs;
-  if (!is_index(call->in[0], 1)) return mismatch(call, "wants i32 positions [N]");
+  if (!is_index(call->in[0], 1) || !is_rows(call->in[1], WEFT_F32) || call->in[1]->rank != 1 ||
+      call->in[1]->shape[0] != attrs->n_dims / 2)
+    return mismatch(call, "wants i32 positions [N] and f32 factors [n_dims / 2]");
   if (attrs->n_dims < 2 || attrs->n_dims % 2 || !(attrs->base > 0) || !isfinite(attrs->base) || !isfinite(attrs->scale))
     return mismatch(call, "wants an even n_dims, a base above 0 and a finite scale");
   *out = (weft__shape){WEFT_F32, 3, {call->in[0]->shape[0], 2, attrs->n_dims / 2}};
@@ -243,7 +254,7 @@ weft_status weft__shape_paged_attention(const weft__op_call *call, weft__shape *
   const weft_paged_attention_attrs *attrs = call->attrs;
   bool fits = is_rows(q, WEFT_F32) && q->rank == 2 && is_paged(in[1], in[2], in[3], in[4], in[5], q->shape[0]) &&
               attrs->n_heads > 0 && attrs->n_heads % in[1]->shape[1] == 0 &&
-              q->shape[1] == attrs->n_heads * in[1]->shape[2] && isfinite(attrs->scale);
+              q->shape[1] == attrs->n_heads * in[1]->shape[2] && isfinite(attrs->scale) && attrs->window >= 0;
   if (!fits)
     return mismatch(call,
                     "wants f32 q [N,H*D], caches of G heads that divide H, a block table and N positions and slots");

@@ -197,16 +197,19 @@ weft_tensor *weft_slice(weft_scope *scope, weft_tensor *tensor, int axis, int64_
 }
 
 weft_tensor *weft_reshape(weft_scope *scope, weft_tensor *tensor, int rank, const int64_t *shape) {
-  int64_t numel;
+  int64_t numel, strides[WEFT_MAX_RANK];
   if (!tensor) return NULL;
   if (rank < 0 || rank > WEFT_MAX_RANK || !weft__shape_numel(rank, shape, &numel) ||
-      numel != weft_tensor_numel(tensor) || !weft__is_contiguous(tensor) || !is_viewable(tensor))
+      numel != weft_tensor_numel(tensor) || !weft__reshaped_strides(tensor, rank, shape, strides) ||
+      !is_viewable(tensor))
     return view_error(tensor, "reshape");
   weft_tensor *view = weft__tensor_alias(scope, tensor);
   if (!view) return NULL;
   view->rank = rank;
-  for (int i = 0; i < rank; i++) view->shape[i] = shape[i];
-  weft__shape_strides(rank, shape, view->strides);
+  for (int i = 0; i < rank; i++) {
+    view->shape[i] = shape[i];
+    view->strides[i] = strides[i];
+  }
   return view;
 }
 

@@ -32,6 +32,8 @@ typedef struct weft__shape {
 
 bool weft__shape_numel(int rank, const int64_t *shape, int64_t *numel);     /* false: negative extent or overflow */
 void weft__shape_strides(int rank, const int64_t *shape, int64_t *strides); /* of a contiguous tensor */
+/* Strides that show the elements of t, in order, as another shape of as many; false if no strides do. */
+bool weft__reshaped_strides(const weft_tensor *t, int rank, const int64_t *shape, int64_t *strides);
 bool weft__broadcast(const weft_tensor *a, const weft_tensor *b, weft__shape *out); /* NumPy's rule */
 /* Stride of operand t along axis `axis` of a result of rank `rank`; 0 where t is broadcast. */
 int64_t weft__broadcast_stride(const weft_tensor *t, int rank, int axis);
