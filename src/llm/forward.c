@@ -14,17 +14,25 @@ static weft_status check_arguments(const weft_model *model, const weft_kv_cache 
 /* The batch as tensors in `scope`. */
 static weft_status make_inputs(const weft_kv_cache *cache, const weft_batch *batch, weft_scope *scope,
                                weft__forward_inputs *in) {
-  int32_t *wanted = weft__alloc((size_t)batch->n_tokens, sizeof *wanted);
-  if (!wanted) return WEFT_ENOMEM;
   int64_t n = batch->n_tokens, n_wanted = 0;
+  int32_t *wanted = weft__alloc((size_t)n, 3 * sizeof *wanted); /* rows, their positions and slots */
+  if (!wanted) return WEFT_ENOMEM;
+  int32_t *positions = wanted + n, *slots = positions + n;
   for (int32_t i = 0; i < batch->n_tokens; i++)
-    if (batch->want_logits[i]) wanted[n_wanted++] = i;
+    if (batch->want_logits[i]) {
+      positions[n_wanted] = batch->position[i];
+      slots[n_wanted] = batch->slot[i];
+      wanted[n_wanted++] = i;
+    }
   in->ids = weft_tensor_from(scope, WEFT_I32, 1, &n, batch->token);
   in->positions = weft_tensor_from(scope, WEFT_I32, 1, &n, batch->position);
   in->slots = weft_tensor_from(scope, WEFT_I32, 1, &n, batch->slot);
   in->wanted = weft_tensor_from(scope, WEFT_I32, 1, &n_wanted, wanted);
+  in->wanted_positions = weft_tensor_from(scope, WEFT_I32, 1, &n_wanted, positions);
+  in->wanted_slots = weft_tensor_from(scope, WEFT_I32, 1, &n_wanted, slots);
   weft_free(wanted);
-  if (!in->ids || !in->positions || !in->slots || !in->wanted) return weft_last_status();
+  if (!in->ids || !in->positions || !in->slots || !in->wanted || !in->wanted_positions || !in->wanted_slots)
+    return weft_last_status();
   return weft__kv_inputs(cache, scope, in);
 }
 

@@ -3,6 +3,7 @@
 #include "tensor/tensor.h"
 
 #include <limits.h> /* INT_MAX */
+#include <math.h>   /* sqrt, isfinite */
 #include <stdio.h>  /* snprintf */
 #include <string.h> /* memcmp */
 
@@ -49,6 +50,34 @@ static weft_status check_hparams(const weft_model *model) {
   return WEFT_OK;
 }
 
+/* Keys by which files of other architectures change what a layer computes, and the value that changes nothing. */
+static weft_status refuse_variations(const weft_model *model) {
+  static const struct {
+    const char *key;
+    double neutral;
+  } KEYS[] = {
+      {"expert_count", 0},
+      {"attn_logit_softcapping", 0},
+      {"final_logit_softcapping", 0},
+      {"attention.clamp_kqv", 0},
+      {"residual_scale", 1},
+      {"logit_scale", 1},
+      {"attention.max_alibi_bias", 0},
+  };
+  weft_status status = WEFT_OK;
+  for (size_t i = 0; i < WEFT_COUNT(KEYS) && !status; i++) {
+    double value = KEYS[i].neutral;
+    char full[NAME_MAX_BYTES];
+    full_key(model, KEYS[i].key, full);
+    const weft_gguf_entry *entry = weft_gguf_find(model->gguf, full);
+    if (entry) status = weft_gguf_number(entry, 0, &value); /* some files have an integer where others have a float */
+    if (!status && value != KEYS[i].neutral)
+      return weft__error(WEFT_EUNSUPPORTED, "%s: %s is %g, which this program cannot compute with (only with %g)",
+                         weft_gguf_path(model->gguf), full, value, KEYS[i].neutral);
+  }
+  return status;
+}
+
 /* Linear scaling by a factor; any other kind is refused by name. */
 static weft_status load_rope_scaling(weft_model *model) {
   weft_gguf_string type = {"linear", 6};
@@ -61,7 +90,8 @@ static weft_status load_rope_scaling(weft_model *model) {
     return weft__error(WEFT_EUNSUPPORTED, "%s: rope scaling of type %.*s (known: none, linear)",
                        weft_gguf_path(model->gguf), (int)(type.n_bytes < 40 ? type.n_bytes : 40), type.data);
   double factor = 1;
-  if (!is_none) status = weft__load_float(model, "rope.scaling.factor", 0, &factor);
+  if (!is_none) status = weft__load_float(model, "rope.scale_linear", 0, &factor); /* the key's former name */
+  if (!is_none && !status) status = weft__load_float(model, "rope.scaling.factor", 0, &factor);
   if (!status && !(factor > 0 && factor < 1e6))
     return weft__error(WEFT_EFORMAT, "%s: rope.scaling.factor is %g", weft_gguf_path(model->gguf), factor);
   model->hparams.rope_scale = 1 / factor;
@@ -70,7 +100,7 @@ static weft_status load_rope_scaling(weft_model *model) {
 
 weft_status weft__load_hparams(weft_model *model) {
   weft__hparams *h = &model->hparams;
-  *h = (weft__hparams){.rope_base = 10000, .norm_eps = 1e-5};
+  *h = (weft__hparams){.rope_base = 10000, .norm_eps = 1e-5, .embedding_scale = 1};
   const struct {
     const char *key;
     int is_required;
@@ -93,18 +123,49 @@ weft_status weft__load_hparams(weft_model *model) {
   if (!status && h->head_size < 1)
     return weft__error(WEFT_EFORMAT, "%s: %lld heads share a width of %lld", weft_gguf_path(model->gguf),
                        (long long)h->n_heads, (long long)h->width);
+  int64_t value_size = h->head_size;
+  if (!status) status = weft__load_int(model, "attention.value_length", 0, h->head_size, h->head_size, &value_size);
+  if (!status) status = weft__load_int(model, "attention.sliding_window", 0, 0, INT_MAX, &h->window);
+  h->attention_scale = 1 / sqrt((double)h->head_size);
   h->rope_dims = h->head_size;
   if (!status) status = weft__load_int(model, "rope.dimension_count", 0, 2, 65536, &h->rope_dims);
   if (!status) status = weft__load_float(model, "rope.freq_base", 0, &h->rope_base);
   if (!status) status = weft__load_float(model, "attention.layer_norm_rms_epsilon", 1, &h->norm_eps);
   if (!status) status = load_rope_scaling(model);
+  if (!status) status = refuse_variations(model);
   return status ? status : check_hparams(model);
 }
 
 /* ---- weights ---- */
 
-int weft__has_tensor(const weft_model *model, const char *name) {
-  return weft_gguf_find_tensor(model->gguf, name) != NULL;
+static void full_name(char *full, const char *name, int layer) {
+  if (layer < 0)
+    snprintf(full, NAME_MAX_BYTES, "%s", name);
+  else
+    snprintf(full, NAME_MAX_BYTES, "blk.%d.%s", layer, name);
+}
+
+int weft__has_tensor(const weft_model *model, const char *name, int layer) {
+  char full[NAME_MAX_BYTES];
+  full_name(full, name, layer);
+  return weft_gguf_find_tensor(model->gguf, full) != NULL;
+}
+
+static void mark_loaded(weft_model *model, const weft_gguf_tensor *t) {
+  size_t i = 0;
+  while (weft_gguf_tensor_at(model->gguf, i) != t) i++;
+  model->is_loaded[i] = 1;
+}
+
+weft_status weft__check_all_loaded(const weft_model *model) {
+  for (size_t i = 0; i < weft_gguf_n_tensors(model->gguf); i++) {
+    weft_gguf_string name = weft_gguf_tensor_at(model->gguf, i)->name;
+    if (!model->is_loaded[i])
+      return weft__error(WEFT_EUNSUPPORTED, "%s: the tensor %.*s has no place in a %s model as this program knows it",
+                         weft_gguf_path(model->gguf), (int)(name.n_bytes < 64 ? name.n_bytes : 64), name.data,
+                         model->family->architecture);
+  }
+  return WEFT_OK;
 }
 
 static const char *extents_text(char *text, size_t size, int rank, const int64_t *shape) {
@@ -162,15 +223,10 @@ static weft_tensor *load_weight(weft_model *model, const char *name, int rank, c
   }
   weft_tensor *weight = weft__weight_load(model->scope, t->dtype, rank, shape, t->data, use);
   if (weight && use == WEFT__WEIGHT_PRODUCT) weft_gguf_release(model->gguf, t);
-  if (weight) tell_progress(model, t);
+  if (!weight) return NULL;
+  mark_loaded(model, t);
+  tell_progress(model, t);
   return weight;
-}
-
-static void full_name(char *full, const char *name, int layer) {
-  if (layer < 0)
-    snprintf(full, NAME_MAX_BYTES, "%s", name);
-  else
-    snprintf(full, NAME_MAX_BYTES, "blk.%d.%s", layer, name);
 }
 
 weft_tensor *weft__load_product(weft_model *model, const char *name, int layer, int64_t n_rows, int64_t n_cols) {
@@ -187,4 +243,19 @@ weft_tensor *weft__load_vector(weft_model *model, const char *name, int layer, i
   char full[NAME_MAX_BYTES];
   full_name(full, name, layer);
   return load_weight(model, full, 1, (int64_t[]){n}, WEFT__WEIGHT_PLAIN);
+}
+
+weft_tensor *weft__load_rope_factors(weft_model *model) {
+  int64_t half = model->hparams.rope_dims / 2;
+  weft_tensor *factors = weft__load_vector(model, "rope_freqs.weight", -1, half);
+  float *values = factors ? weft__alloc((size_t)half, sizeof *values) : NULL;
+  if (!values || weft_tensor_read(factors, values, weft_tensor_bytes(factors))) factors = NULL;
+  for (int64_t i = 0; factors && i < half; i++)
+    if (!(values[i] > 0) || !isfinite(values[i])) {
+      weft__error(WEFT_EFORMAT, "%s: rope_freqs.weight holds %g (a divisor of frequencies is above 0)",
+                  weft_gguf_path(model->gguf), (double)values[i]);
+      factors = NULL;
+    }
+  weft_free(values);
+  return factors;
 }

@@ -87,6 +87,7 @@ static weft_status load(weft_model *model, const char *path) {
   if (!status) status = find_family(model);
   if (!status) status = weft_tokenizer_create(&model->tokenizer, model->gguf);
   if (!status) status = copy_string(model, "tokenizer.chat_template", &model->chat_template);
+  if (!status && !(model->is_loaded = weft__calloc(weft_gguf_n_tensors(model->gguf), 1))) status = WEFT_ENOMEM;
   if (!status) status = weft_scope_open(&model->scope, model->device, NULL);
   if (!status) status = model->family->load(model, &model->weights);
   return status ? status : fill_info(model);
@@ -111,6 +112,7 @@ weft_status weft_model_load(weft_model **out, weft_device *device, const char *p
 void weft_model_free(weft_model *model) {
   if (!model) return;
   weft_free(model->weights);
+  weft_free(model->is_loaded);
   weft_scope_close(model->scope);
   weft_tokenizer_free(model->tokenizer);
   weft_gguf_close(model->gguf);

@@ -11,15 +11,21 @@ typedef struct weft__hparams {
   int64_t n_layers, width, n_heads, n_kv_heads, head_size, ffn_width, n_vocab, n_ctx_train;
   int64_t rope_dims;            /* rotated elements of a head */
   double rope_base, rope_scale; /* scale of the position: 1/factor under linear scaling */
+  int64_t window;               /* positions that a layer with a window sees; 0: no layer has one */
+  int64_t window_period;        /* of so many layers the last one sees everything; 0: all have the window */
+  double window_rope_base;      /* of layers with a window; 0: as in the others */
+  double attention_scale;       /* of scores; 1/sqrt(head_size) unless the family says otherwise */
+  double embedding_scale;       /* of what enters the first layer */
   double norm_eps;
 } weft__hparams;
 
 /* What one forward pass works on.  N tokens, n_wanted of them with logits. */
 typedef struct weft__forward_inputs {
-  weft_tensor *ids, *positions, *slots;     /* [N] i32 */
-  weft_tensor *block_table;                 /* [n_slots, n_blocks_per_slot] i32 */
-  weft_tensor *wanted;                      /* [n_wanted] i32: rows of the batch */
-  weft_tensor *const *keys, *const *values; /* per layer */
+  weft_tensor *ids, *positions, *slots;         /* [N] i32 */
+  weft_tensor *block_table;                     /* [n_slots, n_blocks_per_slot] i32 */
+  weft_tensor *wanted;                          /* [n_wanted] i32: rows of the batch */
+  weft_tensor *wanted_positions, *wanted_slots; /* [n_wanted] i32 */
+  weft_tensor *const *keys, *const *values;     /* per layer */
 } weft__forward_inputs;
 
 typedef struct weft__family {
@@ -43,6 +49,7 @@ struct weft_model {
   weft_gguf *gguf;         /* stays open: weights used as stored are read from it */
   weft_tokenizer *tokenizer;
   char *chat_template; /* NULL if the file has none */
+  uint8_t *is_loaded;  /* [tensors of the file]: it has become a weight */
   const weft__family *family;
   void *weights;
   weft__hparams hparams;
@@ -64,7 +71,11 @@ weft_status weft__load_hparams(weft_model *model);
 weft_tensor *weft__load_product(weft_model *model, const char *name, int layer, int64_t n_rows, int64_t n_cols);
 weft_tensor *weft__load_table(weft_model *model, const char *name, int64_t n_rows, int64_t n_cols);
 weft_tensor *weft__load_vector(weft_model *model, const char *name, int layer, int64_t n);
-int weft__has_tensor(const weft_model *model, const char *name);
+int weft__has_tensor(const weft_model *model, const char *name, int layer);
+/* "rope_freqs.weight" [rope_dims/2], each of them above 0. */
+weft_tensor *weft__load_rope_factors(weft_model *model);
+/* EUNSUPPORTED if the file has a tensor that none of the functions above has loaded. */
+weft_status weft__check_all_loaded(const weft_model *model);
 
 /* ---- kv_cache.c ---- */
 

@@ -195,6 +195,44 @@ static double *put_gains(maker *m, const char *name, int64_t n) {
   return values;
 }
 
+/* A bias, about 0, as large as what it is added to. */
+static double *put_bias(maker *m, const char *name, int64_t n) {
+  float *x = draw(m, n, 1);
+  double *values = put_tensor(m, name, WEFT_F32, 0, n, x);
+  free(x);
+  return values;
+}
+
+/* The vectors of a layer, as many as its family has. */
+static void put_vectors(maker *m, int index, tiny_layer *layer) {
+  const tiny_options *o = &m->model->options;
+  int64_t c = o->width, d = o->head_size, q = o->n_heads * d, kv = o->n_kv_heads * d;
+  int is_gemma3 = o->family == TINY_GEMMA3;
+  const struct {
+    double **values;
+    const char *name;
+    int64_t n;
+    int is_there;
+    double *(*put)(maker *m, const char *name, int64_t n);
+  } vectors[] = {
+      {&layer->attn_norm, "attn_norm.weight", c, 1, put_gains},
+      {&layer->ffn_norm, "ffn_norm.weight", c, 1, put_gains},
+      {&layer->q_bias, "attn_q.bias", q, o->has_bias, put_bias},
+      {&layer->k_bias, "attn_k.bias", kv, o->has_bias, put_bias},
+      {&layer->v_bias, "attn_v.bias", kv, o->has_bias, put_bias},
+      {&layer->q_norm, "attn_q_norm.weight", d, is_gemma3, put_gains},
+      {&layer->k_norm, "attn_k_norm.weight", d, is_gemma3, put_gains},
+      {&layer->attn_post_norm, "post_attention_norm.weight", c, is_gemma3, put_gains},
+      {&layer->ffn_post_norm, "post_ffw_norm.weight", c, is_gemma3, put_gains},
+  };
+  char name[64];
+  for (size_t i = 0; i < WEFT_COUNT(vectors); i++) {
+    if (!vectors[i].is_there) continue;
+    snprintf(name, sizeof name, "blk.%d.%s", index, vectors[i].name);
+    *vectors[i].values = vectors[i].put(m, name, vectors[i].n);
+  }
+}
+
 static void put_layer(maker *m, int index, tiny_layer *layer) {
   const tiny_options *o = &m->model->options;
   int64_t c = o->width, q = (int64_t)o->n_heads * o->head_size, kv = (int64_t)o->n_kv_heads * o->head_size;
@@ -218,10 +256,7 @@ static void put_layer(maker *m, int index, tiny_layer *layer) {
     snprintf(name, sizeof name, "blk.%d.%s.weight", index, matrices[i].name);
     *matrices[i].values = put_matrix(m, name, matrices[i].n_rows, matrices[i].n_cols, matrices[i].gain);
   }
-  snprintf(name, sizeof name, "blk.%d.attn_norm.weight", index);
-  layer->attn_norm = put_gains(m, name, c);
-  snprintf(name, sizeof name, "blk.%d.ffn_norm.weight", index);
-  layer->ffn_norm = put_gains(m, name, c);
+  put_vectors(m, index, layer);
 }
 
 /* Output rows that answer each token of the script with the next one: the embedding's own direction, all others 0. */
@@ -237,11 +272,22 @@ static double *put_script(maker *m) {
   return values;
 }
 
+/* Divisors from 1 to 8, as Llama 3.1 stretches its waves. */
+static void put_rope_factors(maker *m) {
+  int half = m->model->options.rope_dims / 2;
+  float *x = must_alloc((size_t)half, sizeof *x);
+  for (int i = 0; i < half; i++) x[i] = 1 + 7 * (float)i / (float)half;
+  m->model->rope_factors = put_tensor(m, "rope_freqs.weight", WEFT_F32, 0, half, x);
+  free(x);
+}
+
 static void put_tensors(maker *m) {
   tiny_model *model = m->model;
   const tiny_options *o = &model->options;
-  /* Rows of unit size, so that the residual stream begins there and no layer drowns it. */
-  model->token_embd = put_matrix(m, "token_embd.weight", model->n_vocab, o->width, sqrt((double)o->width));
+  /* Elements of unit size (gemma3: after its scaling), so that the residual stream begins there and no layer drowns it. */
+  double gain = o->family == TINY_GEMMA3 ? 1 : sqrt((double)o->width);
+  model->token_embd = put_matrix(m, "token_embd.weight", model->n_vocab, o->width, gain);
+  if (o->has_rope_factors) put_rope_factors(m);
   model->layers = must_alloc((size_t)o->n_layers, sizeof *model->layers);
   for (int i = 0; i < o->n_layers; i++) put_layer(m, i, &model->layers[i]);
   model->output_norm = put_gains(m, "output_norm.weight", o->width);
@@ -301,25 +347,52 @@ static void put_tokenizer(maker *m) {
   if (*o->chat_template) put_text(m, "tokenizer.chat_template", o->chat_template);
 }
 
-static void put_metadata(maker *m) {
+/* The entries whose names begin with the architecture's, without that beginning. */
+static void put_hparams(maker *m) {
   const tiny_model *model = m->model;
   const tiny_options *o = &model->options;
-  put_text(m, "general.architecture", "llama");
+  const struct {
+    const char *key;
+    int value;
+  } ints[] = {
+      {"block_count", o->n_layers},
+      {"context_length", o->n_ctx},
+      {"embedding_length", o->width},
+      {"feed_forward_length", o->ffn_width},
+      {"attention.head_count", o->n_heads},
+      {"attention.head_count_kv", o->n_kv_heads},
+      {"attention.key_length", o->head_size},
+      {"rope.dimension_count", o->rope_dims},
+      {"attention.sliding_window", o->window}, /* the last one: only if there is one */
+  };
+  char key[64];
+  for (size_t i = 0; i < WEFT_COUNT(ints) - (o->window ? 0 : 1); i++) {
+    snprintf(key, sizeof key, "%s.%s", tiny_family_name(o->family), ints[i].key);
+    put_int(m, key, ints[i].value);
+  }
+  snprintf(key, sizeof key, "%s.rope.freq_base", tiny_family_name(o->family));
+  put_float(m, key, model->rope_base);
+  snprintf(key, sizeof key, "%s.attention.layer_norm_rms_epsilon", tiny_family_name(o->family));
+  put_float(m, key, model->norm_eps);
+}
+
+static void put_metadata(maker *m) {
+  put_text(m, "general.architecture", tiny_family_name(m->model->options.family));
   put_text(m, "general.name", "Tiny");
-  put_int(m, "llama.block_count", o->n_layers);
-  put_int(m, "llama.context_length", o->n_ctx);
-  put_int(m, "llama.embedding_length", o->width);
-  put_int(m, "llama.feed_forward_length", o->ffn_width);
-  put_int(m, "llama.attention.head_count", o->n_heads);
-  put_int(m, "llama.attention.head_count_kv", o->n_kv_heads);
-  put_int(m, "llama.attention.key_length", o->head_size);
-  put_int(m, "llama.rope.dimension_count", o->rope_dims);
-  put_float(m, "llama.rope.freq_base", model->rope_base);
-  put_float(m, "llama.attention.layer_norm_rms_epsilon", model->norm_eps);
+  put_hparams(m);
   put_tokenizer(m);
 }
 
 /* ---- whole models ---- */
+
+const char *tiny_family_name(tiny_family family) {
+  static const char *const names[TINY_FAMILIES] = {"llama", "qwen2", "gemma3"};
+  return names[family];
+}
+
+int tiny_has_window(const tiny_model *model, int i) {
+  return model->options.window > 0 && (model->options.family != TINY_GEMMA3 || i % 6 < 5);
+}
 
 static void set_default(int *option, int value) {
   if (*option == 0) *option = value;
@@ -335,12 +408,15 @@ static tiny_options fill_defaults(const tiny_options *options) {
   set_default(&o.ffn_width, 96);
   set_default(&o.n_ctx, 128);
   set_default(&o.rope_dims, o.head_size);
+  if (o.family == TINY_GEMMA3) set_default(&o.window, 20);
+  if (o.family == TINY_QWEN2) o.has_bias = 1;
   if (!o.chat_template) o.chat_template = TINY_CHATML;
   return o;
 }
 
 tiny_model tiny_model_make(const tiny_options *options) {
   tiny_model model = {.options = fill_defaults(options), .norm_eps = 0x1p-16, .rope_base = 1000};
+  model.window_rope_base = model.options.family == TINY_GEMMA3 ? 10000 : model.rope_base;
   maker m = {.model = &model};
   gguf_writer_init(&m.w);
   if (model.options.alignment) gguf_writer_alignment(&m.w, model.options.alignment);
@@ -359,7 +435,9 @@ tiny_model tiny_model_make(const tiny_options *options) {
 }
 
 static void free_layer(tiny_layer *l) {
-  double *all[] = {l->attn_norm, l->ffn_norm, l->q, l->k, l->v, l->o, l->gate, l->up, l->down};
+  double *all[] = {
+      l->attn_norm,     l->ffn_norm, l->q_bias, l->k_bias, l->v_bias, l->q_norm, l->k_norm, l->attn_post_norm,
+      l->ffn_post_norm, l->q,        l->k,      l->v,      l->o,      l->gate,   l->up,     l->down};
   for (size_t i = 0; i < WEFT_COUNT(all); i++) free(all[i]);
 }
 
@@ -369,6 +447,7 @@ void tiny_model_clear(tiny_model *model) {
   if (model->output != model->token_embd) free(model->output);
   free(model->token_embd);
   free(model->output_norm);
+  free(model->rope_factors);
   weft__bytes_clear(&model->file);
 }
 

@@ -1,4 +1,4 @@
-/* tiny_reference.c - the llama architecture written from its definition, apart from the library: full attention over all
+/* tiny_reference.c - the architectures of all families written from their definitions, apart from the library: full attention over all
  * earlier positions, no cache, no blocks, weights row by row, everything in double. */
 #include "support/tiny_reference.h"
 
@@ -26,19 +26,38 @@ static void normalise(const double *x, const double *gain, int n, double eps, do
   for (int i = 0; i < n; i++) y[i] = x[i] / sqrt(mean_square + eps) * gain[i];
 }
 
-/* Turns neighbouring pairs of the first rope_dims elements of each head. */
-static void rotate(const tiny_model *t, double *x, int n_heads, int position) {
+/* Turns pairs of the first rope_dims elements of each head: neighbours (llama) or elements half that number apart. */
+static void rotate(const tiny_model *t, int has_window, double *x, int n_heads, int position) {
   const tiny_options *o = &t->options;
+  int half = o->rope_dims / 2, is_llama = o->family == TINY_LLAMA;
+  double base = has_window ? t->window_rope_base : t->rope_base;
   for (int h = 0; h < n_heads; h++)
-    for (int i = 0; i < o->rope_dims; i += 2) {
-      double *pair = x + h * o->head_size + i, left = pair[0], right = pair[1];
-      double angle = position * pow(t->rope_base, -(double)i / o->rope_dims);
-      pair[0] = left * cos(angle) - right * sin(angle);
-      pair[1] = left * sin(angle) + right * cos(angle);
+    for (int i = 0; i < half; i++) {
+      double *a = x + h * o->head_size + (is_llama ? 2 * i : i), *b = a + (is_llama ? 1 : half), left = *a, right = *b;
+      double frequency = pow(base, -2.0 * i / o->rope_dims);
+      if (t->rope_factors && !(has_window && o->family == TINY_GEMMA3)) frequency /= t->rope_factors[i];
+      *a = left * cos(position * frequency) - right * sin(position * frequency);
+      *b = left * sin(position * frequency) + right * cos(position * frequency);
     }
 }
 
-/* One head of one query over positions 0 .. n-1; keys and values advance by `stride`. */
+/* x [n] += bias [n], where there is one. */
+static void shift(const double *bias, int n, double *x) {
+  for (int i = 0; bias && i < n; i++) x[i] += bias[i];
+}
+
+/* The norm of each head, where there is one. */
+static void normalise_heads(const double *gain, int n_heads, int head_size, double eps, double *x) {
+  for (int h = 0; gain && h < n_heads; h++) normalise(x + h * head_size, gain, head_size, eps, x + h * head_size);
+}
+
+/* x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))), or x / (1 + exp(-x)) */
+static double activate(const tiny_model *t, double x) {
+  if (t->options.family != TINY_GEMMA3) return x / (1 + exp(-x));
+  return x / 2 * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+}
+
+/* One head of one query over n positions; keys and values advance by `stride`. */
 static void attend(const double *q, const double *keys, const double *values, int n, int stride, int head_size,
                    double *y) {
   double p[TINY_REFERENCE_MAX_TOKENS], largest = -INFINITY, sum = 0;
@@ -59,39 +78,53 @@ typedef struct reference_work {
   double *q, *keys, *values, *normed, *heads, *gate, *up, *change;
 } reference_work;
 
-/* x [n,C] += the attention of layer `l` */
-static void reference_attention(const tiny_model *t, const tiny_layer *l, double *x, int n, reference_work *w) {
+/* x [C] += change [C], after the norm that gemma3 has there */
+static void add_change(const tiny_model *t, const double *gain, double *change, double *x) {
+  int width = t->options.width;
+  if (gain) normalise(change, gain, width, t->norm_eps, change);
+  for (int c = 0; c < width; c++) x[c] += change[c];
+}
+
+/* x [n,C] += the attention of layer `index` */
+static void reference_attention(const tiny_model *t, int index, double *x, int n, reference_work *w) {
   const tiny_options *o = &t->options;
-  int n_q = o->n_heads * o->head_size, n_kv = o->n_kv_heads * o->head_size;
+  const tiny_layer *l = &t->layers[index];
+  int n_q = o->n_heads * o->head_size, n_kv = o->n_kv_heads * o->head_size, has_window = tiny_has_window(t, index);
   for (int i = 0; i < n; i++) {
     normalise(x + i * o->width, l->attn_norm, o->width, t->norm_eps, w->normed);
     apply(l->q, n_q, o->width, w->normed, w->q + i * n_q);
     apply(l->k, n_kv, o->width, w->normed, w->keys + i * n_kv);
     apply(l->v, n_kv, o->width, w->normed, w->values + i * n_kv);
-    rotate(t, w->q + i * n_q, o->n_heads, i);
-    rotate(t, w->keys + i * n_kv, o->n_kv_heads, i);
+    shift(l->q_bias, n_q, w->q + i * n_q);
+    shift(l->k_bias, n_kv, w->keys + i * n_kv);
+    shift(l->v_bias, n_kv, w->values + i * n_kv);
+    normalise_heads(l->q_norm, o->n_heads, o->head_size, t->norm_eps, w->q + i * n_q);
+    normalise_heads(l->k_norm, o->n_kv_heads, o->head_size, t->norm_eps, w->keys + i * n_kv);
+    rotate(t, has_window, w->q + i * n_q, o->n_heads, i);
+    rotate(t, has_window, w->keys + i * n_kv, o->n_kv_heads, i);
   }
   for (int i = 0; i < n; i++) {
+    int first = has_window && i >= o->window ? i - o->window + 1 : 0;
     for (int h = 0; h < o->n_heads; h++) {
-      int shared = h * o->n_kv_heads / o->n_heads * o->head_size;
-      attend(w->q + i * n_q + h * o->head_size, w->keys + shared, w->values + shared, i + 1, n_kv, o->head_size,
+      int shared = first * n_kv + h * o->n_kv_heads / o->n_heads * o->head_size;
+      attend(w->q + i * n_q + h * o->head_size, w->keys + shared, w->values + shared, i + 1 - first, n_kv, o->head_size,
              w->heads + h * o->head_size);
     }
     apply(l->o, o->width, n_q, w->heads, w->change);
-    for (int c = 0; c < o->width; c++) x[i * o->width + c] += w->change[c];
+    add_change(t, l->attn_post_norm, w->change, x + i * o->width);
   }
 }
 
-/* x [n,C] += down(silu(gate x) * up x) of layer `l` */
+/* x [n,C] += down(activate(gate x) * up x) of layer `l` */
 static void reference_mlp(const tiny_model *t, const tiny_layer *l, double *x, int n, reference_work *w) {
   const tiny_options *o = &t->options;
   for (int i = 0; i < n; i++) {
     normalise(x + i * o->width, l->ffn_norm, o->width, t->norm_eps, w->normed);
     apply(l->gate, o->ffn_width, o->width, w->normed, w->gate);
     apply(l->up, o->ffn_width, o->width, w->normed, w->up);
-    for (int f = 0; f < o->ffn_width; f++) w->gate[f] *= w->up[f] / (1 + exp(-w->gate[f]));
+    for (int f = 0; f < o->ffn_width; f++) w->gate[f] = activate(t, w->gate[f]) * w->up[f];
     apply(l->down, o->width, o->ffn_width, w->gate, w->change);
-    for (int c = 0; c < o->width; c++) x[i * o->width + c] += w->change[c];
+    add_change(t, l->ffn_post_norm, w->change, x + i * o->width);
   }
 }
 
@@ -113,8 +146,9 @@ float *tiny_reference(const tiny_model *t, const int32_t *ids, int n) {
   float *logits = test_alloc(rows * n_vocab, sizeof *logits);
   assert_in_range(n, 1, TINY_REFERENCE_MAX_TOKENS);
   for (size_t i = 0; i < rows; i++) memcpy(x + i * width, t->token_embd + (size_t)ids[i] * width, width * sizeof *x);
+  for (size_t i = 0; o->family == TINY_GEMMA3 && i < rows * width; i++) x[i] *= sqrt((double)o->width);
   for (int l = 0; l < o->n_layers; l++) {
-    reference_attention(t, &t->layers[l], x, n, &w);
+    reference_attention(t, l, x, n, &w);
     reference_mlp(t, &t->layers[l], x, n, &w);
   }
   for (size_t i = 0; i < rows; i++) {
