@@ -32,7 +32,7 @@ static weft_tensor *index_tensor(weft_scope *scope, int64_t n_batches, int64_t n
 weft_tensor *weft__lower_attention(weft_scope *scope, const weft__op_call *call) {
   weft_tensor *q = call->in[0], *k = call->in[1];
   const weft_attention_attrs *attrs = call->attrs;
-  const weft_paged_attention_attrs paged = {attrs->n_heads, attrs->scale};
+  const weft_paged_attention_attrs paged = {attrs->n_heads, attrs->scale, 0};
   int axis = q->rank - 2;
   int64_t n_batches = axis ? q->shape[0] : 1, n_queries = q->shape[axis], n_keys = k->shape[axis];
   int64_t head_size = q->shape[axis + 1] / attrs->n_heads, n_kv_heads = k->shape[axis + 1] / head_size;
