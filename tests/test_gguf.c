@@ -6,6 +6,7 @@
 #include <cmocka.h>
 
 #include "support/gguf_cases.h"
+#include "support/gguf_split.h"
 #include "support/gguf_walk.h"
 
 #include <stdio.h>
@@ -490,6 +491,149 @@ static void test_overlap(void **state) {
   weft_gguf_close(gguf);
 }
 
+/* ---- split models ---- */
+
+/* The path of part `no` beside the scratch file. */
+static const char *part_path(int no) {
+  static char path[64];
+  snprintf(path, sizeof path, "%s-%05d-of-%05d.gguf", scratch, no + 1, GGUF_SPLIT_PARTS);
+  return path;
+}
+
+static void write_parts(const gguf_split_part parts[GGUF_SPLIT_PARTS]) {
+  for (int no = 0; no < GGUF_SPLIT_PARTS; no++) {
+    weft__bytes file = gguf_split_make(&parts[no]);
+    gguf_write_file(part_path(no), file.data, file.n);
+    weft__bytes_clear(&file);
+  }
+}
+
+static int remove_parts(void **state) {
+  (void)state;
+  for (int no = 0; no < GGUF_SPLIT_PARTS; no++) remove(part_path(no));
+  return 0;
+}
+
+static void assert_data(const weft_gguf *gguf, const char *name, float part, float place) {
+  const weft_gguf_tensor *tensor = weft_gguf_find_tensor(gguf, name);
+  const float expected[] = {part, place, 0.5f};
+  assert_non_null(tensor);
+  assert_memory_equal(tensor->data, expected, sizeof expected);
+}
+
+/* Any part opens them all: the entries are the first part's, the tensors everybody's, in order. */
+static void test_split(void **state) {
+  (void)state;
+  gguf_split_part parts[GGUF_SPLIT_PARTS];
+  gguf_split_init(parts);
+  write_parts(parts);
+  uint64_t n_bytes = 0;
+  for (int no = 0; no < GGUF_SPLIT_PARTS; no++) {
+    weft__bytes file = gguf_split_make(&parts[no]);
+    n_bytes += file.n;
+    weft__bytes_clear(&file);
+  }
+  for (int no = 0; no < GGUF_SPLIT_PARTS; no++) {
+    weft_gguf *gguf = NULL;
+    weft_gguf_string name = {NULL, 0};
+    if (weft_gguf_open(&gguf, part_path(no))) fail_msg("%s", weft_last_error());
+    assert_string_equal(weft_gguf_path(gguf), part_path(0));
+    assert_int_equal(weft_gguf_n_parts(gguf), 3);
+    assert_int_equal(weft_gguf_file_bytes(gguf), n_bytes);
+    assert_int_equal(weft_gguf_get_string(gguf, "general.name", &name), WEFT_OK);
+    assert_string(name, "split");
+    assert_int_equal(weft_gguf_n_tensors(gguf), 3);
+    assert_string(weft_gguf_tensor_at(gguf, 0)->name, "a");
+    assert_string(weft_gguf_tensor_at(gguf, 1)->name, "b");
+    assert_string(weft_gguf_tensor_at(gguf, 2)->name, "c");
+    assert_null(weft_gguf_tensor_at(gguf, 3));
+    for (size_t i = 0; i < 3; i++) weft_gguf_release(gguf, weft_gguf_tensor_at(gguf, i));
+    assert_data(gguf, "a", 1, 0);
+    assert_data(gguf, "b", 1, 1);
+    assert_data(gguf, "c", 2, 0);
+    gguf_walk(gguf);
+    weft_gguf_close(gguf);
+  }
+}
+
+static void take_count(gguf_split_part *parts) { parts[1].count = 4; }
+static void take_number(gguf_split_part *parts) { parts[2].no = 1; }
+static void take_first_number(gguf_split_part *parts) { parts[0].no = 1; }
+static void take_tensor_count(gguf_split_part *parts) { parts[2].n_tensors = 4; }
+static void drop_tensor_count(gguf_split_part *parts) { parts[2].n_tensors = -1; }
+static void lose_tensor(gguf_split_part *parts) { parts[2].tensors[0] = NULL; }
+static void repeat_tensor(gguf_split_part *parts) { parts[2].tensors[0] = "b"; }
+static void be_no_part(gguf_split_part *parts) { parts[1].count = 0; }
+static void cut_last(gguf_split_part *parts) { parts[2].max_bytes = 160; }
+static void empty_second(gguf_split_part *parts) { parts[1].max_bytes = 0; }
+
+/* What is wrong, the part that the message must name, and words that it must have.  The first part is opened. */
+static const struct {
+  void (*spoil)(gguf_split_part *parts);
+  int part;
+  const char *why;
+} wrong_splits[] = {
+    {take_count, 1, "part 2 of 4"},
+    {take_number, 2, "it says that it is part 2 of 3 with 3 tensors in all, but it stands for part 3 of 3"},
+    {take_first_number, 0, "its name does not end in -00002-of-00003.gguf"},
+    {take_tensor_count, 2, "with 4 tensors"},
+    {drop_tensor_count, 2, "split.tensors.count"},
+    {lose_tensor, 0, "split.tensors.count is 3, but the 3 parts hold 2 tensors"},
+    {repeat_tensor, 2, "tensor \"b\": it occurs twice"},
+    {be_no_part, 1, "it says that it is part 0 of 1"},
+    {cut_last, 2, "left of the file"},
+    {empty_second, 1, "it is empty"},
+};
+
+static void test_wrong_splits(void **state) {
+  (void)state;
+  for (size_t i = 0; i < WEFT_COUNT(wrong_splits); i++) {
+    gguf_split_part parts[GGUF_SPLIT_PARTS];
+    weft_gguf *gguf = NULL;
+    gguf_split_init(parts);
+    wrong_splits[i].spoil(parts);
+    write_parts(parts);
+    if (weft_gguf_open(&gguf, part_path(0)) != WEFT_EFORMAT) fail_msg("case %zu: %s", i, weft_last_error());
+    assert_null(gguf);
+    assert_error(part_path(wrong_splits[i].part), wrong_splits[i].why);
+  }
+}
+
+static void test_missing_part(void **state) {
+  (void)state;
+  gguf_split_part parts[GGUF_SPLIT_PARTS];
+  weft_gguf *gguf = NULL;
+  gguf_split_init(parts);
+  for (int missing = 0; missing < GGUF_SPLIT_PARTS; missing++) {
+    char why[64];
+    write_parts(parts);
+    assert_int_equal(remove(part_path(missing)), 0);
+    assert_int_equal(weft_gguf_open(&gguf, part_path((missing + 1) % GGUF_SPLIT_PARTS)), WEFT_EIO);
+    snprintf(why, sizeof why, "No such file or directory (it is part %d of 3", missing + 1);
+    assert_error(part_path(missing), why);
+  }
+  assert_null(gguf);
+}
+
+static void test_no_memory_for_parts(void **state) {
+  (void)state;
+  gguf_split_part parts[GGUF_SPLIT_PARTS];
+  weft_status status = WEFT_ENOMEM;
+  long n = 0;
+  gguf_split_init(parts);
+  write_parts(parts);
+  while (status == WEFT_ENOMEM) {
+    weft_gguf *gguf = NULL;
+    weft__alloc_fail_at(++n);
+    status = weft_gguf_open(&gguf, part_path(1));
+    weft__alloc_fail_at(0);
+    assert_int_equal(gguf != NULL, status == WEFT_OK);
+    weft_gguf_close(gguf);
+  }
+  assert_int_equal(status, WEFT_OK);
+  assert_true(n > 20);
+}
+
 /* ---- a real model ---- */
 
 /* Facts about the sample model, and a walk over all of it. */
@@ -550,6 +694,10 @@ int main(void) {
       cmocka_unit_test(test_known_types),
       cmocka_unit_test(test_supported_types),
       cmocka_unit_test(test_overlap),
+      cmocka_unit_test_teardown(test_split, remove_parts),
+      cmocka_unit_test_teardown(test_wrong_splits, remove_parts),
+      cmocka_unit_test_teardown(test_missing_part, remove_parts),
+      cmocka_unit_test_teardown(test_no_memory_for_parts, remove_parts),
       cmocka_unit_test(test_model),
   };
   return cmocka_run_group_tests(tests, create_scratch, remove_scratch);

@@ -166,6 +166,7 @@ static weft_status report_to_json(const weft_gguf *gguf, bool with_tensors, json
   cli_json_set(root, "format", json_string("gguf"));
   cli_json_set(root, "format_version", json_integer(weft_gguf_version(gguf)));
   cli_json_set(root, "file_bytes", json_integer((json_int_t)weft_gguf_file_bytes(gguf)));
+  cli_json_set(root, "n_parts", json_integer((json_int_t)weft_gguf_n_parts(gguf)));
   cli_json_set(root, "n_params", json_integer(n_params));
   cli_json_set(root, "n_tensors", json_integer((json_int_t)weft_gguf_n_tensors(gguf)));
   cli_json_set(root, "tensor_bytes", json_integer((json_int_t)n_tensor_bytes));
@@ -287,7 +288,8 @@ const cli_command cli_cmd_info = {
     .summary = "show what a model file holds",
     .details =
         "FILE is a GGUF file or a name in the model folder. Of long arrays the beginning is shown. With --json the "
-        "object has path, format, format_version, file_bytes, n_params, n_tensors, tensor_bytes, types (an object "
+        "object has path, format, format_version, file_bytes, n_parts, n_params, n_tensors, tensor_bytes, types (an "
+        "object "
         "of n_tensors, n_params and n_bytes for each element type), metadata (arrays as element_type, n_elements "
         "and first), and with --tensors tensors (name, type, shape, n_bytes).",
     .examples = "weft info model.gguf\nweft info model.gguf --tensors\nweft info model.gguf --json",

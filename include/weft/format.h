@@ -62,15 +62,19 @@ typedef struct weft_gguf_tensor {
                                    it may say 1 */
 } weft_gguf_tensor;
 
-/* EIO: cannot be opened or read (the message has the reason).  EINVAL: a folder or a device.  EFORMAT: not GGUF,
+/* Opens a file, or all parts of a split model, given any of them: NAME-00001-of-00003.gguf and the others beside it.
+ * What follows is then about all parts together, with the entries of the first.
+ *
+ * EIO: cannot be opened or read (the message has the reason).  EINVAL: a folder or a device.  EFORMAT: not GGUF,
  * truncated or malformed; the message names what is wrong and where.  EUNSUPPORTED: a version or tensor type that weft
  * does not know, or a big-endian file. */
 WEFT_API weft_status weft_gguf_open(weft_gguf **out, const char *path);
 WEFT_API void weft_gguf_close(weft_gguf *gguf);
 
-WEFT_API const char *weft_gguf_path(const weft_gguf *gguf);
+WEFT_API const char *weft_gguf_path(const weft_gguf *gguf); /* of the first part */
 WEFT_API uint32_t weft_gguf_version(const weft_gguf *gguf);
-WEFT_API uint64_t weft_gguf_file_bytes(const weft_gguf *gguf);
+WEFT_API uint64_t weft_gguf_file_bytes(const weft_gguf *gguf); /* of all parts */
+WEFT_API size_t weft_gguf_n_parts(const weft_gguf *gguf);      /* 1: not split */
 
 /* Entries and tensors keep the file's order; an index past the end gives NULL.  Keys and names are unique. */
 WEFT_API size_t weft_gguf_n_entries(const weft_gguf *gguf);

@@ -1,7 +1,11 @@
 /* gguf.c - the GGUF reader: a model file's metadata entries and tensors.
  *
- * Owns the mapping, one array of entries, one of tensors, and a hash index over each; all of them are built by
- * weft_gguf_open and never change afterwards, so any number of threads may read one weft_gguf.
+ * Owns the files' mappings, an array of entries and one of tensors for each file, and hash indexes over them; all of them
+ * are built by weft_gguf_open and never change afterwards, so any number of threads may read one weft_gguf.
+ *
+ * A model may be split: part i of n is the file NAME-0000i-of-0000n.gguf, counted from 1, a whole GGUF file whose entries
+ * split.no (from 0), split.count and split.tensors.count (of all parts) say which.  The entries that count are the first
+ * part's; the tensors of all parts are one list.
  *
  * The file is an attacker: weft_gguf_open walks it once, front to back, and compares every length, count and product
  * with what is left of the file before it is used.  Only then does it hand out pointers, so nothing that comes out of
@@ -60,17 +64,6 @@ typedef struct tensor_item {
   uint64_t offset; /* of its data from the start of the data section */
 } tensor_item;
 
-struct weft_gguf {
-  char *path;
-  weft__file_map map;
-  uint32_t version;
-  size_t n_entries, n_tensors;
-  entry_item *entries;     /* in the file's order */
-  tensor_item *tensors;    /* in the file's order */
-  name_node *entry_index;  /* by key */
-  name_node *tensor_index; /* by name */
-};
-
 /* Where the walk stands.  `subject` and what follows it only serve the messages. */
 typedef struct reader {
   const char *path;
@@ -81,6 +74,30 @@ typedef struct reader {
   size_t start;          /* the subject's first byte */
   weft_gguf_string name; /* data is NULL until it has been read */
 } reader;
+
+/* One file. */
+typedef struct part {
+  char *path;
+  weft__file_map map;
+  reader reader; /* while opening: behind the entries, then behind all */
+  uint32_t version, alignment;
+  uint64_t n_tensors_told; /* by the header */
+  size_t n_entries, n_tensors;
+  entry_item *entries;    /* in the file's order */
+  tensor_item *tensors;   /* in the file's order */
+  name_node *entry_index; /* by key */
+} part;
+
+struct weft_gguf {
+  part *parts; /* one, unless the model is split */
+  size_t n_parts, n_tensors;
+  name_node *tensor_index; /* by name, of all parts */
+};
+
+/* What a file says of the split that it is part of; count is 1 where there is none. */
+typedef struct split_info {
+  int64_t no, count, n_tensors;
+} split_info;
 
 /* What a value can be read as. */
 typedef enum value_kind { KIND_OTHER, KIND_UNSIGNED, KIND_SIGNED, KIND_FLOAT, KIND_BOOL } value_kind;
@@ -300,20 +317,25 @@ static weft_status read_entry(reader *r, weft_gguf_entry *entry) {
   return skip_elements(r, entry->element_type, entry->n_elements);
 }
 
-static weft_status read_entries(weft_gguf *g, reader *r, uint64_t n) {
+static weft_status read_entries(part *p, reader *r, uint64_t n) {
   if (n > n_left(r) / MIN_ENTRY_BYTES)
     return fail(r, WEFT_EFORMAT, "its number of keys is %" PRIu64 ", too many for the %zu bytes left of the file", n,
                 n_left(r));
-  g->entries = weft__calloc((size_t)n, sizeof *g->entries);
-  if (!g->entries) return WEFT_ENOMEM;
-  g->n_entries = (size_t)n;
+  p->entries = weft__calloc((size_t)n, sizeof *p->entries);
+  if (!p->entries) return WEFT_ENOMEM;
+  p->n_entries = (size_t)n;
   weft_status status = WEFT_OK;
-  for (size_t i = 0; i < g->n_entries && !status; i++) {
+  for (size_t i = 0; i < p->n_entries && !status; i++) {
     begin(r, "key", i);
-    status = read_entry(r, &g->entries[i].entry);
-    if (!status) status = index_name(&g->entry_index, r, &g->entries[i].node);
+    status = read_entry(r, &p->entries[i].entry);
+    if (!status) status = index_name(&p->entry_index, r, &p->entries[i].node);
   }
   return status;
+}
+
+static const weft_gguf_entry *find_entry(const part *p, const char *key) {
+  const name_node *node = find_name(p->entry_index, key);
+  return node ? &((const entry_item *)node)->entry : NULL;
 }
 
 /* ---- tensors ---- */
@@ -384,27 +406,28 @@ static weft_status read_tensor(reader *r, tensor_item *item) {
   return status;
 }
 
-static weft_status read_tensors(weft_gguf *g, reader *r, uint64_t n) {
+static weft_status read_tensors(weft_gguf *g, part *p, reader *r, uint64_t n) {
   r->subject = NULL;
   if (n > n_left(r) / MIN_TENSOR_BYTES)
     return fail(r, WEFT_EFORMAT, "its number of tensors is %" PRIu64 ", too many for the %zu bytes left of the file", n,
                 n_left(r));
-  g->tensors = weft__calloc((size_t)n, sizeof *g->tensors);
-  if (!g->tensors) return WEFT_ENOMEM;
-  g->n_tensors = (size_t)n;
+  p->tensors = weft__calloc((size_t)n, sizeof *p->tensors);
+  if (!p->tensors) return WEFT_ENOMEM;
+  p->n_tensors = (size_t)n;
+  g->n_tensors += p->n_tensors;
   weft_status status = WEFT_OK;
-  for (size_t i = 0; i < g->n_tensors && !status; i++) {
+  for (size_t i = 0; i < p->n_tensors && !status; i++) {
     begin(r, "tensor", i);
-    status = read_tensor(r, &g->tensors[i]);
-    if (!status) status = index_name(&g->tensor_index, r, &g->tensors[i].node);
+    status = read_tensor(r, &p->tensors[i]);
+    if (!status) status = index_name(&g->tensor_index, r, &p->tensors[i].node);
   }
   return status;
 }
 
 /* The format demands a u32 here.  Another type is refused rather than converted, for a wrong guess would move the
  * data of every tensor. */
-static weft_status find_alignment(const weft_gguf *g, reader *r, uint32_t *alignment) {
-  const weft_gguf_entry *entry = weft_gguf_find(g, "general.alignment");
+static weft_status find_alignment(const part *p, reader *r, uint32_t *alignment) {
+  const weft_gguf_entry *entry = find_entry(p, "general.alignment");
   *alignment = DEFAULT_ALIGNMENT;
   if (!entry) return WEFT_OK;
   r->subject = "key";
@@ -421,12 +444,13 @@ static weft_status find_alignment(const weft_gguf *g, reader *r, uint32_t *align
 /* Points every tensor at its data.  The size is compared with what is left after the offset, as their sum may wrap.
  * Data may overlap: files share one block between tied weights.  A file without tensors may end before the
  * padding. */
-static weft_status place_tensors(weft_gguf *g, reader *r, uint32_t alignment) {
+static weft_status place_tensors(part *p, reader *r) {
+  uint32_t alignment = p->alignment;
   size_t padding = (alignment - r->position % alignment) % alignment;
   size_t n_data = n_left(r) > padding ? n_left(r) - padding : 0;
   r->subject = "tensor";
-  for (size_t i = 0; i < g->n_tensors; i++) {
-    tensor_item *item = &g->tensors[i];
+  for (size_t i = 0; i < p->n_tensors; i++) {
+    tensor_item *item = &p->tensors[i];
     r->name = item->tensor.name;
     if (item->offset % alignment != 0)
       return fail(r, WEFT_EFORMAT, "its offset %" PRIu64 " is not a multiple of the alignment %" PRIu32, item->offset,
@@ -440,7 +464,7 @@ static weft_status place_tensors(weft_gguf *g, reader *r, uint32_t alignment) {
   return WEFT_OK;
 }
 
-/* ---- the whole file ---- */
+/* ---- one file ---- */
 
 /* Version 1 had 32-bit lengths, and was replaced within weeks; 2 and 3 differ in nothing but that 3 allows big-endian
  * files, which show by their version's bytes. */
@@ -469,27 +493,146 @@ static weft_status read_header(reader *r, uint32_t *version, uint64_t *n_tensors
   return status;
 }
 
-/* Front to back, as each part says where the next one starts. */
-static weft_status read_file(weft_gguf *g) {
-  reader r = {.path = g->path, .data = g->map.data, .n_bytes = g->map.n_bytes};
-  uint64_t n_tensors = 0, n_entries = 0;
-  uint32_t alignment;
-  weft_status status = read_header(&r, &g->version, &n_tensors, &n_entries);
-  if (!status) status = read_entries(g, &r, n_entries);
-  if (!status) status = find_alignment(g, &r, &alignment);
-  if (!status) status = read_tensors(g, &r, n_tensors);
-  if (!status) status = place_tensors(g, &r, alignment);
+/* Opens the file and reads what stands before the tensors. */
+static weft_status open_part(part *p, const char *path) {
+  uint64_t n_entries = 0;
+  p->path = weft__dup(path, strlen(path));
+  if (!p->path) return WEFT_ENOMEM;
+  weft_status status = weft__file_map_open(&p->map, path);
+  if (status) return status;
+  p->reader = (reader){.path = p->path, .data = p->map.data, .n_bytes = p->map.n_bytes};
+  status = read_header(&p->reader, &p->version, &p->n_tensors_told, &n_entries);
+  if (!status) status = read_entries(p, &p->reader, n_entries);
+  return status ? status : find_alignment(p, &p->reader, &p->alignment);
+}
+
+/* Reads the rest: front to back, as each thing says where the next one starts. */
+static weft_status finish_part(weft_gguf *g, part *p) {
+  weft_status status = read_tensors(g, p, &p->reader, p->n_tensors_told);
+  return status ? status : place_tensors(p, &p->reader);
+}
+
+static void close_part(part *p) {
+  HASH_CLEAR(hh, p->entry_index);
+  weft_free(p->entries);
+  weft_free(p->tensors);
+  weft__file_map_close(&p->map);
+  weft_free(p->path);
+  *p = (part){0};
+}
+
+/* ---- split models ---- */
+
+enum { MAX_PARTS = 65535 };
+
+static weft_status get_int(const part *p, const char *key, int64_t min, int64_t max, int64_t *value);
+
+/* Tools that join a model again leave a count of 0 and whatever the other entries were. */
+static weft_status read_split(const part *p, split_info *split) {
+  *split = (split_info){.no = -1, .count = 1, .n_tensors = -1};
+  weft_status status = get_int(p, "split.count", 0, MAX_PARTS, &split->count);
+  if (status) return status;
+  if (split->count <= 1) {
+    split->count = 1;
+    return WEFT_OK;
+  }
+  status = get_int(p, "split.no", 0, split->count - 1, &split->no);
+  if (!status) status = get_int(p, "split.tensors.count", 0, INT64_MAX, &split->n_tensors);
+  if (!status && (split->no < 0 || split->n_tensors < 0))
+    status = weft__error(WEFT_EFORMAT,
+                         "%s: it has split.count, but not split.no and split.tensors.count (fetch or "
+                         "convert the file again)",
+                         p->path);
   return status;
+}
+
+/* The other parts are found by name, so the name must be the one that the entries tell.  *stem gets what stands before the
+ * numbers, the caller's to free. */
+static weft_status read_stem(const char *path, const split_info *split, char **stem) {
+  char suffix[32];
+  int n_suffix = snprintf(suffix, sizeof suffix, "-%05d-of-%05d.gguf", (int)split->no + 1, (int)split->count);
+  size_t n = strlen(path);
+  if (n < (size_t)n_suffix || strcmp(path + n - n_suffix, suffix) != 0)
+    return weft__error(WEFT_EFORMAT,
+                       "%s: it is part %d of %d of a split model, but its name does not end in %s (give it the name "
+                       "that it had)",
+                       path, (int)split->no + 1, (int)split->count, suffix);
+  *stem = weft__dup(path, n - (size_t)n_suffix);
+  return *stem ? WEFT_OK : WEFT_ENOMEM;
+}
+
+/* Whether part `no` is what it must be, given what the first one told. */
+static weft_status check_part(const part *p, int64_t no, const split_info *expected) {
+  split_info split;
+  weft_status status = read_split(p, &split);
+  if (status) return status;
+  if (split.count != expected->count || split.no != no || split.n_tensors != expected->n_tensors)
+    return weft__error(WEFT_EFORMAT,
+                       "%s: it says that it is part %d of %d with %" PRId64
+                       " tensors in all, but it stands for part %d "
+                       "of %d with %" PRId64 " (fetch all parts again)",
+                       p->path, (int)split.no + 1, (int)split.count, split.n_tensors, (int)no + 1, (int)expected->count,
+                       expected->n_tensors);
+  return WEFT_OK;
+}
+
+/* Opens part `no` unless it is open, and adds its tensors. */
+static weft_status read_part(weft_gguf *g, const char *stem, int64_t no, const split_info *split) {
+  part *p = &g->parts[no];
+  weft__bytes path = {0};
+  weft_status status = weft__bytes_printf(&path, "%s-%05d-of-%05d.gguf", stem, (int)no + 1, (int)split->count);
+  if (!status && !p->path) status = open_part(p, path.data);
+  weft__bytes_clear(&path);
+  if (status == WEFT_EIO)
+    return weft__error(status, "%s (it is part %d of %d of a split model: put all of them into one folder)",
+                       weft_last_error(), (int)no + 1, (int)split->count);
+  if (!status) status = check_part(p, no, split);
+  return status ? status : finish_part(g, p);
+}
+
+/* Makes room for all parts of the split that parts[0] belongs to, and moves that one to its place. */
+static weft_status make_room(weft_gguf *g, const split_info *split) {
+  part *parts = weft__calloc((size_t)split->count, sizeof *parts);
+  if (!parts) return WEFT_ENOMEM;
+  parts[split->no] = g->parts[0];
+  weft_free(g->parts);
+  g->parts = parts;
+  g->n_parts = (size_t)split->count;
+  return WEFT_OK;
+}
+
+static weft_status open_split(weft_gguf *g, const split_info *split) {
+  char *stem = NULL;
+  weft_status status = read_stem(g->parts[0].path, split, &stem);
+  if (!status) status = make_room(g, split);
+  for (int64_t no = 0; no < split->count && !status; no++) status = read_part(g, stem, no, split);
+  weft_free(stem);
+  if (!status && g->n_tensors != (uint64_t)split->n_tensors)
+    status = weft__error(WEFT_EFORMAT,
+                         "%s: split.tensors.count is %" PRId64 ", but the %d parts hold %zu tensors (fetch all parts "
+                         "again)",
+                         weft_gguf_path(g), split->n_tensors, (int)split->count, g->n_tensors);
+  return status;
+}
+
+/* ---- the whole ---- */
+
+static weft_status open_model(weft_gguf *g, const char *path) {
+  split_info split;
+  g->parts = weft__calloc(1, sizeof *g->parts);
+  if (!g->parts) return WEFT_ENOMEM;
+  g->n_parts = 1;
+  weft_status status = open_part(&g->parts[0], path);
+  if (!status) status = read_split(&g->parts[0], &split);
+  if (status) return status;
+  return split.count > 1 ? open_split(g, &split) : finish_part(g, &g->parts[0]);
 }
 
 weft_status weft_gguf_open(weft_gguf **out, const char *path) {
   if (!out || !path) return weft__error(WEFT_EINVAL, "weft_gguf_open: out or path is NULL (pass both)");
   weft_gguf *g = weft__calloc(1, sizeof *g);
   if (!g) return WEFT_ENOMEM;
-  weft_status status = WEFT_ENOMEM;
-  g->path = weft__dup(path, strlen(path));
-  if (g->path) status = weft__file_map_open(&g->map, path);
-  if (!status) status = read_file(g);
+  weft_status status = open_model(g, path);
   if (!status)
     *out = g;
   else
@@ -497,36 +640,44 @@ weft_status weft_gguf_open(weft_gguf **out, const char *path) {
   return status;
 }
 
+/* The index goes before the tensors that it links. */
 void weft_gguf_close(weft_gguf *gguf) {
   if (!gguf) return;
-  HASH_CLEAR(hh, gguf->entry_index);
   HASH_CLEAR(hh, gguf->tensor_index);
-  weft_free(gguf->entries);
-  weft_free(gguf->tensors);
-  weft__file_map_close(&gguf->map);
-  weft_free(gguf->path);
+  for (size_t i = 0; i < gguf->n_parts; i++) close_part(&gguf->parts[i]);
+  weft_free(gguf->parts);
   weft_free(gguf);
 }
 
 /* ---- access ---- */
 
-const char *weft_gguf_path(const weft_gguf *gguf) { return gguf->path; }
-uint32_t weft_gguf_version(const weft_gguf *gguf) { return gguf->version; }
-uint64_t weft_gguf_file_bytes(const weft_gguf *gguf) { return gguf->map.n_bytes; }
-size_t weft_gguf_n_entries(const weft_gguf *gguf) { return gguf->n_entries; }
+const char *weft_gguf_path(const weft_gguf *gguf) { return gguf->parts[0].path; }
+uint32_t weft_gguf_version(const weft_gguf *gguf) { return gguf->parts[0].version; }
+size_t weft_gguf_n_parts(const weft_gguf *gguf) { return gguf->n_parts; }
+size_t weft_gguf_n_entries(const weft_gguf *gguf) { return gguf->parts[0].n_entries; }
 size_t weft_gguf_n_tensors(const weft_gguf *gguf) { return gguf->n_tensors; }
 
+uint64_t weft_gguf_file_bytes(const weft_gguf *gguf) {
+  uint64_t n_bytes = 0;
+  for (size_t i = 0; i < gguf->n_parts; i++) n_bytes += gguf->parts[i].map.n_bytes;
+  return n_bytes;
+}
+
 const weft_gguf_entry *weft_gguf_entry_at(const weft_gguf *gguf, size_t index) {
-  return index < gguf->n_entries ? &gguf->entries[index].entry : NULL;
+  return index < gguf->parts[0].n_entries ? &gguf->parts[0].entries[index].entry : NULL;
 }
 
 const weft_gguf_tensor *weft_gguf_tensor_at(const weft_gguf *gguf, size_t index) {
-  return index < gguf->n_tensors ? &gguf->tensors[index].tensor : NULL;
+  for (size_t i = 0; i < gguf->n_parts; i++) {
+    const part *p = &gguf->parts[i];
+    if (index < p->n_tensors) return &p->tensors[index].tensor;
+    index -= p->n_tensors;
+  }
+  return NULL;
 }
 
 const weft_gguf_entry *weft_gguf_find(const weft_gguf *gguf, const char *key) {
-  const name_node *node = find_name(gguf->entry_index, key);
-  return node ? &((const entry_item *)node)->entry : NULL;
+  return find_entry(&gguf->parts[0], key);
 }
 
 const weft_gguf_tensor *weft_gguf_find_tensor(const weft_gguf *gguf, const char *name) {
@@ -534,16 +685,24 @@ const weft_gguf_tensor *weft_gguf_find_tensor(const weft_gguf *gguf, const char 
   return node ? &((const tensor_item *)node)->tensor : NULL;
 }
 
+/* The part whose mapping holds the data of a tensor. */
+static const part *part_of(const weft_gguf *gguf, const weft_gguf_tensor *tensor) {
+  uintptr_t data = (uintptr_t)tensor->data;
+  const part *p = gguf->parts;
+  while (data - (uintptr_t)p->map.data >= p->map.n_bytes) p++;
+  return p;
+}
+
 void weft_gguf_release(const weft_gguf *gguf, const weft_gguf_tensor *tensor) {
-  weft__file_map_release(&gguf->map, tensor->data, (size_t)tensor->n_bytes);
+  weft__file_map_release(&part_of(gguf, tensor)->map, tensor->data, (size_t)tensor->n_bytes);
 }
 
 /* ---- values ---- */
 
 /* Sets the error of a look-up: the file is sound, but was not written for the model family that asks. */
-static weft_status wrong_kind(const weft_gguf *gguf, const weft_gguf_entry *entry, const char *expected) {
+static weft_status wrong_kind(const char *path, const weft_gguf_entry *entry, const char *expected) {
   const char *array = entry->type == WEFT_GGUF_ARRAY ? "array of " : "";
-  return weft__error(WEFT_EFORMAT, "%s: key %s: it has type %s%s, expected %s (convert the file again)", gguf->path,
+  return weft__error(WEFT_EFORMAT, "%s: key %s: it has type %s%s, expected %s (convert the file again)", path,
                      quote(entry->key).text, array, value_types[entry->element_type].name, expected);
 }
 
@@ -574,12 +733,12 @@ static double load_float(const void *data, unsigned n_bytes) {
   return wide;
 }
 
-weft_status weft_gguf_get_int(const weft_gguf *gguf, const char *key, int64_t min, int64_t max, int64_t *value) {
-  const weft_gguf_entry *entry = weft_gguf_find(gguf, key);
+static weft_status get_int(const part *p, const char *key, int64_t min, int64_t max, int64_t *value) {
+  const weft_gguf_entry *entry = find_entry(p, key);
   if (!entry) return WEFT_OK;
   unsigned n_bytes = value_types[entry->type].n_bytes;
   bool is_unsigned = scalar_kind(entry) == KIND_UNSIGNED;
-  if (!is_unsigned && scalar_kind(entry) != KIND_SIGNED) return wrong_kind(gguf, entry, "an integer");
+  if (!is_unsigned && scalar_kind(entry) != KIND_SIGNED) return wrong_kind(p->path, entry, "an integer");
   /* A u64 past INT64_MAX wraps to a negative number here, which tells it from the others. */
   int64_t n = is_unsigned ? (int64_t)load_unsigned(entry->data, n_bytes) : load_signed(entry->data, n_bytes);
   bool is_past_int64 = is_unsigned && n < 0;
@@ -587,17 +746,21 @@ weft_status weft_gguf_get_int(const weft_gguf *gguf, const char *key, int64_t mi
     char text[24];
     snprintf(text, sizeof text, is_unsigned ? "%" PRIu64 : "%" PRId64, n);
     return weft__error(WEFT_EFORMAT,
-                       "%s: key %s: it is %s, expected %" PRId64 " to %" PRId64 " (convert the file again)", gguf->path,
+                       "%s: key %s: it is %s, expected %" PRId64 " to %" PRId64 " (convert the file again)", p->path,
                        quote(entry->key).text, text, min, max);
   }
   *value = n;
   return WEFT_OK;
 }
 
+weft_status weft_gguf_get_int(const weft_gguf *gguf, const char *key, int64_t min, int64_t max, int64_t *value) {
+  return get_int(&gguf->parts[0], key, min, max, value);
+}
+
 weft_status weft_gguf_get_float(const weft_gguf *gguf, const char *key, double *value) {
   const weft_gguf_entry *entry = weft_gguf_find(gguf, key);
   if (!entry) return WEFT_OK;
-  if (scalar_kind(entry) != KIND_FLOAT) return wrong_kind(gguf, entry, "f32 or f64");
+  if (scalar_kind(entry) != KIND_FLOAT) return wrong_kind(weft_gguf_path(gguf), entry, "f32 or f64");
   *value = load_float(entry->data, value_types[entry->type].n_bytes);
   return WEFT_OK;
 }
@@ -605,7 +768,7 @@ weft_status weft_gguf_get_float(const weft_gguf *gguf, const char *key, double *
 weft_status weft_gguf_get_bool(const weft_gguf *gguf, const char *key, int *value) {
   const weft_gguf_entry *entry = weft_gguf_find(gguf, key);
   if (!entry) return WEFT_OK;
-  if (scalar_kind(entry) != KIND_BOOL) return wrong_kind(gguf, entry, "bool");
+  if (scalar_kind(entry) != KIND_BOOL) return wrong_kind(weft_gguf_path(gguf), entry, "bool");
   *value = (int)load_unsigned(entry->data, 1);
   return WEFT_OK;
 }
@@ -622,7 +785,7 @@ weft_status weft_gguf_get_string(const weft_gguf *gguf, const char *key, weft_gg
   const void *next;
   const weft_gguf_entry *entry = weft_gguf_find(gguf, key);
   if (!entry) return WEFT_OK;
-  if (entry->type != WEFT_GGUF_STRING) return wrong_kind(gguf, entry, "string");
+  if (entry->type != WEFT_GGUF_STRING) return wrong_kind(weft_gguf_path(gguf), entry, "string");
   *value = load_string(entry->data, &next);
   return WEFT_OK;
 }
@@ -630,7 +793,7 @@ weft_status weft_gguf_get_string(const weft_gguf *gguf, const char *key, weft_gg
 /* The lengths were added up when the file was opened, so this walk cannot leave the mapping. */
 weft_status weft_gguf_strings(const weft_gguf *gguf, const weft_gguf_entry *entry, weft_gguf_string **out) {
   if (entry->type != WEFT_GGUF_ARRAY || entry->element_type != WEFT_GGUF_STRING)
-    return wrong_kind(gguf, entry, "array of string");
+    return wrong_kind(weft_gguf_path(gguf), entry, "array of string");
   size_t n = (size_t)entry->n_elements;
   weft_gguf_string *strings = weft__alloc(n, sizeof *strings);
   if (!strings) return WEFT_ENOMEM;

@@ -398,6 +398,34 @@ static void make_cut_offset(gguf_writer *w) {
   w->max_bytes = 24 + w->entries.n + w->infos.n - 1;
 }
 
+/* ---- split models: the parts are found by name, so here every part is alone ---- */
+
+static void add_split(gguf_writer *w, uint16_t no, uint16_t count, int32_t n_tensors) {
+  gguf_writer_value(w, "split.no", WEFT_GGUF_U16, &no);
+  gguf_writer_value(w, "split.count", WEFT_GGUF_U16, &count);
+  gguf_writer_value(w, "split.tensors.count", WEFT_GGUF_I32, &n_tensors);
+  make_small(w);
+}
+
+/* What tools leave in a model that they have joined. */
+static void make_joined(gguf_writer *w) { add_split(w, 3, 0, 9); }
+static void make_split_of_1(gguf_writer *w) { add_split(w, 0, 1, 1); }
+static void make_renamed_part(gguf_writer *w) { add_split(w, 1, 3, 1); }
+static void make_part_past_count(gguf_writer *w) { add_split(w, 3, 3, 1); }
+static void make_negative_split(gguf_writer *w) { add_split(w, 0, 3, -1); }
+static void make_split_count_only(gguf_writer *w) {
+  gguf_writer_u32(w, "split.count", 2);
+  make_small(w);
+}
+static void make_split_count_text(gguf_writer *w) {
+  gguf_writer_string(w, "split.count", "2");
+  make_small(w);
+}
+static void make_split_too_many(gguf_writer *w) {
+  gguf_writer_u32(w, "split.count", 65536);
+  make_small(w);
+}
+
 const gguf_case gguf_cases[] = {
     {"valid_full", gguf_make_full, WEFT_OK, NULL},
     {"valid_nothing", make_nothing, WEFT_OK, NULL},
@@ -409,6 +437,15 @@ const gguf_case gguf_cases[] = {
     {"valid_unsupported_types", make_unsupported_types, WEFT_OK, NULL},
     {"valid_all_types", make_all_types, WEFT_OK, NULL},
     {"valid_odd_names", make_odd_names, WEFT_OK, NULL},
+    {"valid_joined", make_joined, WEFT_OK, NULL},
+    {"valid_split_of_1", make_split_of_1, WEFT_OK, NULL},
+
+    {"split_renamed", make_renamed_part, WEFT_EFORMAT, "does not end in -00002-of-00003.gguf"},
+    {"split_past_count", make_part_past_count, WEFT_EFORMAT, "\"split.no\": it is 3, expected 0 to 2"},
+    {"split_negative", make_negative_split, WEFT_EFORMAT, "\"split.tensors.count\": it is -1"},
+    {"split_count_only", make_split_count_only, WEFT_EFORMAT, "but not split.no"},
+    {"split_count_text", make_split_count_text, WEFT_EFORMAT, "\"split.count\": it has type string"},
+    {"split_too_many", make_split_too_many, WEFT_EFORMAT, "\"split.count\": it is 65536"},
 
     {"empty", make_empty, WEFT_EFORMAT, "it is empty"},
     {"short_magic", make_short_magic, WEFT_EFORMAT, "not a GGUF file: it starts with \"GGU\""},
