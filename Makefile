@@ -57,9 +57,15 @@ KERNEL_FLAGS = -fno-math-errno
 AVX2_FLAGS = -mavx2 -mfma -mf16c
 AVX512_FLAGS = $(AVX2_FLAGS) -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni
 
+# libedit: line editing in chat, which reads plain lines without it; `make EDIT_LIBS=` leaves it out.
+ifeq ($(origin EDIT_LIBS),undefined)
+EDIT_LIBS := $(shell pkg-config --libs libedit 2>/dev/null)
+endif
+FLAGS_app/cli/line.c = $(if $(EDIT_LIBS),-DWEFT_LIBEDIT $(shell pkg-config --cflags libedit))
+
 # PCRE2: pre-tokenizer patterns.  utf8proc: normalisation form C.  xxHash: tables of names.  Jansson: --json and test data; the library does without.
 LIBS = -lpcre2-8 -lutf8proc -lxxhash -lm -pthread
-APP_LIBS = -ljansson
+APP_LIBS = -ljansson $(EDIT_LIBS)
 TEST_LIBS = -lcmocka -ljansson
 
 # ---- what is built from what ----
@@ -119,7 +125,7 @@ $(1): FORCE
 	@mkdir -p $$(@D)
 	@printf '%s\n' '$$(subst ','\'',$(2))' | cmp -s - $$@ || printf '%s\n' '$$(subst ','\'',$(2))' >$$@
 endef
-$(eval $(call stamp,$(BUILD)/flags,$$(CC) $$(COMPILER) $$(COMMON) $$(CPPFLAGS) $$(CFLAGS) $$(KERNEL_FLAGS) $$(AVX512_FLAGS)))
+$(eval $(call stamp,$(BUILD)/flags,$$(CC) $$(COMPILER) $$(COMMON) $$(CPPFLAGS) $$(CFLAGS) $$(KERNEL_FLAGS) $$(AVX512_FLAGS) $$(EDIT_LIBS)))
 $(eval $(call stamp,$(BUILD)/sources,$$(LIB_SRC) $$(WGSL) $$(APP_SRC) $$(SUPPORT_SRC)))
 
 FLAGS_src/cpu/isa/avx2.c = $(AVX2_FLAGS)

@@ -43,6 +43,7 @@ utf8proc.h:   tokenizer
 uthash.h:     format tokenizer
 xxhash.h:     format tokenizer
 jansson.h:    app
+histedit.h:   app
 immintrin.h:  cpu
 pthread.h:    base tensor cpu gpu
 windows.h:    base

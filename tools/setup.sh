@@ -11,8 +11,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 run_packages=(gcc libc6-dev make pkg-config libpcre2-dev libjansson-dev uthash-dev libutf8proc-dev libxxhash-dev
-  libcmocka-dev libvulkan1 mesa-vulkan-drivers)
-test_packages=(binutils cmake groff-base zsh fish) # what reads what `make install` puts
+  libcmocka-dev libedit-dev libvulkan1 mesa-vulkan-drivers)
+test_packages=(binutils cmake groff-base zsh fish tmux) # what reads what `make install` puts
 dev_packages=(clang clang-format clang-tidy libclang-rt-14-dev gcc-mingw-w64-x86-64 shellcheck)
 [ "$(uname -m)" = aarch64 ] || dev_packages+=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross)
 

@@ -5,6 +5,7 @@
 #include "cli.h"
 
 extern const cli_command cli_cmd_run;
+extern const cli_command cli_cmd_chat;
 extern const cli_command cli_cmd_tokenize;
 extern const cli_command cli_cmd_detokenize;
 extern const cli_command cli_cmd_logits;

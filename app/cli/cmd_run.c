@@ -10,9 +10,11 @@
 #include "output.h"
 #include "prompt.h"
 #include "system.h"
+#include "terminal.h"
 
 #include <math.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef struct run_options {
   cli_common common;
@@ -42,10 +44,14 @@ typedef struct run_state {
 
 /* ---- generating ---- */
 
-/* Flushed each time; a reader that has gone ends the generation. */
+/* Flushed each time; a reader that has gone ends the generation.  A pipe gets the text as it is, a terminal nothing that it
+ * would act on. */
 static int on_text(void *context, const char *text, size_t n_bytes) {
   (void)context;
-  cli_out(text, n_bytes);
+  if (cli_is_terminal(STDOUT_FILENO))
+    cli_out_text(text, n_bytes);
+  else
+    cli_out(text, n_bytes);
   cli_out_flush();
   return cli_out_failed();
 }
@@ -223,7 +229,10 @@ static cli_exit produce(run_state *r) {
     print_forced(r);
   else
     end_text(&r->generation);
-  if (o->common.verbose) note_speed(r);
+  if (o->common.verbose)
+    note_speed(r);
+  else if (!r->force)
+    cli_speed_line(&o->common, r->n_prompt, &r->generation);
   return is_interrupted ? CLI_INTERRUPTED : code;
 }
 

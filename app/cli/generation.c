@@ -2,6 +2,7 @@
 #include "generation.h"
 #include "options.h"
 #include "output.h"
+#include "terminal.h"
 
 #include <math.h>
 #include <string.h>
@@ -78,6 +79,16 @@ void cli_generation_clear(weft_generate_options *out) {
 cli_exit cli_generation_open_session(const cli_generation *g, weft_model *model, weft_session **out) {
   const weft_session_options options = {.n_ctx = g->n_ctx, .kv_dtype = cli_kv_dtype(g->kv)};
   return weft_session_create(out, model, &options) ? cli_fail() : CLI_OK;
+}
+
+/* The first token comes out of the prefill, so a reply of one has no rate. */
+void cli_speed_line(const cli_common *common, size_t n_prompt, const weft_generation *g) {
+  char decode[64] = "";
+  if (g->n_tokens > 1 && g->decode_ms > 0)
+    snprintf(decode, sizeof decode, ", %.1f tokens/s", (double)(g->n_tokens - 1) / (g->decode_ms / 1e3));
+  if (g->prefill_ms > 0)
+    cli_dim_line(common, "[prompt %zu tokens, %.1f tokens/s; reply %zu tokens%s]", n_prompt,
+                 (double)n_prompt / (g->prefill_ms / 1e3), g->n_tokens, decode);
 }
 
 const char *cli_finish_name(weft_finish_reason reason) {

@@ -64,6 +64,9 @@ void cli_generation_clear(weft_generate_options *out);
 /* A session as the options ask for it; reports its own error. */
 cli_exit cli_generation_open_session(const cli_generation *generation, weft_model *model, weft_session **out);
 
+/* One dim line on a terminal's standard error: the speed of a generation after `n_prompt` tokens of prompt. */
+void cli_speed_line(const cli_common *common, size_t n_prompt, const weft_generation *generation);
+
 /* "stop", "length" or "canceled". */
 const char *cli_finish_name(weft_finish_reason reason);
 

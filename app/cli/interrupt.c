@@ -28,4 +28,6 @@ void cli_interrupt_install(void) {
 
 void cli_interrupt_defer(bool deferred) { state.deferred = deferred; }
 
+void cli_interrupt_clear(void) { state.seen = 0; }
+
 bool cli_interrupt_seen(void) { return state.seen != 0; }

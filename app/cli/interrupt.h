@@ -9,6 +9,7 @@
 
 void cli_interrupt_install(void);
 void cli_interrupt_defer(bool deferred);
-bool cli_interrupt_seen(void); /* one came while they were deferred */
+void cli_interrupt_clear(void); /* what was seen has been acted on */
+bool cli_interrupt_seen(void);  /* one came while they were deferred */
 
 #endif

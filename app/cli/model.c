@@ -5,6 +5,7 @@
 #include "model.h"
 #include "options.h"
 #include "output.h"
+#include "terminal.h"
 
 #include <dirent.h>
 #include <limits.h>
@@ -185,13 +186,25 @@ static cli_exit open_device(weft_device **out, const cli_common *common) {
   return weft_device_open(out, &options) ? cli_fail() : CLI_OK;
 }
 
+static void show_progress(void *context, double fraction) { cli_bar_set(context, fraction); }
+
+/* With a bar on the terminal where that takes long. */
+static weft_status load(cli_model *m, const cli_common *common) {
+  cli_bar bar;
+  weft_model_options options = {.on_progress = show_progress, .context = &bar};
+  if (!cli_bar_start(&bar, "loading", common)) options.on_progress = NULL;
+  weft_status status = weft_model_load(&m->model, m->device, m->path, &options);
+  cli_bar_end(&bar);
+  return status;
+}
+
 /* The device comes first: asking for one that is not there is answered before a model is looked for. */
 cli_exit cli_model_open(cli_model *m, const char *name, const cli_common *common) {
   double start_ms = weft__now_ms();
   cli_exit code = open_device(&m->device, common);
   if (!code) code = cli_model_path(name, &m->path);
   if (code) return code;
-  if (weft_model_load(&m->model, m->device, m->path, NULL)) return cli_fail();
+  if (load(m, common)) return cli_fail();
   m->load_ms = weft__now_ms() - start_ms;
   return CLI_OK;
 }

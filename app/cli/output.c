@@ -87,6 +87,21 @@ void cli_outf(const char *format, ...) {
   va_end(arguments);
 }
 
+void cli_out_text(const char *data, size_t n) {
+  char shown[12];
+  for (size_t i = 0; i < n;) {
+    size_t n_plain = 0;
+    while (i + n_plain < n && ((unsigned char)data[i + n_plain] >= ' ' || strchr("\n\t", data[i + n_plain])) &&
+           data[i + n_plain] && data[i + n_plain] != 0x7F && data[i + n_plain] != '\xC2')
+      n_plain++;
+    cli_out(data + i, n_plain);
+    i += n_plain;
+    if (i == n) break;
+    i += escape_next(data + i, n - i, false, shown);
+    cli_out(shown, strlen(shown));
+  }
+}
+
 /* A character is never cut, so up to three bytes more than `max` may be shown. */
 void cli_out_quoted(const char *data, size_t n, size_t max) {
   char shown[12];
@@ -218,16 +233,21 @@ json_t *cli_json_pieces(const weft_tokenizer *tokenizer, const int32_t *ids, siz
   return array;
 }
 
-cli_exit cli_json_print(json_t *value) {
+cli_exit cli_json_text_of(json_t *value, weft__bytes *text) {
   /* Nine digits keep a float, and no measured time has more. */
-  char *text = state.json_failed ? NULL : json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(9));
+  char *dump = state.json_failed ? NULL : json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(9));
+  weft_status status = dump ? weft__bytes_printf(text, "%s\n", dump) : WEFT_ENOMEM;
   json_decref(value);
-  if (!text) {
-    cli_error("JSON: out of memory (close other programs)");
-    return CLI_FAILED;
-  }
-  cli_out(text, strlen(text));
-  cli_out("\n", 1);
-  free(text);
-  return CLI_OK;
+  free(dump);
+  if (!status) return CLI_OK;
+  cli_error("JSON: out of memory (close other programs)");
+  return CLI_FAILED;
+}
+
+cli_exit cli_json_print(json_t *value) {
+  weft__bytes text = {0};
+  cli_exit code = cli_json_text_of(value, &text);
+  cli_out(text.data, text.n);
+  weft__bytes_clear(&text);
+  return code;
 }

@@ -17,6 +17,9 @@
 
 void cli_out(const void *data, size_t n);
 void cli_outf(const char *format, ...) WEFT_PRINTF(1, 2);
+/* Text as a model writes it: line breaks and tabs stay, other control characters are escaped, as a terminal would act on
+ * them.  Whole UTF-8 characters. */
+void cli_out_text(const char *data, size_t n);
 /* The bytes in double quotes with control characters, quotes, backslashes and invalid UTF-8 escaped; longer than `max`
  * bytes (0 = any), the rest is left out and the length said. */
 void cli_out_quoted(const char *data, size_t n, size_t max);
@@ -44,7 +47,8 @@ json_t *cli_json_text(const char *data, size_t n);
 json_t *cli_json_number(double value);
 json_t *cli_json_ids(const int32_t *ids, size_t n);
 json_t *cli_json_pieces(const weft_tokenizer *tokenizer, const int32_t *ids, size_t n);
-/* Prints the value on one line and drops the reference. */
+/* Appends the value on one line, with its end, to `text`, or prints it; both drop the reference. */
+cli_exit cli_json_text_of(json_t *value, weft__bytes *text);
 cli_exit cli_json_print(json_t *value);
 
 #endif

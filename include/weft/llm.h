@@ -138,6 +138,12 @@ WEFT_API int weft_session_n_ctx(const weft_session *session);
 /* Forgets the tokens from `length` on. */
 WEFT_API weft_status weft_session_truncate(weft_session *session, int length);
 
+/* The tokens so far, borrowed until the session changes. */
+WEFT_API const int32_t *weft_session_tokens(const weft_session *session);
+/* Keeps what the session has in common with the beginning of `tokens`, all but the last of them at most, and forgets the
+ * rest.  Returns how many it kept: what is left of `tokens` is what to append or to generate from. */
+WEFT_API size_t weft_session_reuse(weft_session *session, const int32_t *tokens, size_t n_tokens);
+
 /* Appends tokens.  *logits gets the logits [V] after the last one, borrowed until the next call on the session.
  * ELIMIT: they do not fit; the message has both numbers, and the session is as before. */
 WEFT_API weft_status weft_session_append(weft_session *session, const int32_t *tokens, size_t n_tokens,

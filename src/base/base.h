@@ -87,6 +87,19 @@ void weft__file_map_close(weft__file_map *map);
 void weft__file_map_prefetch(const weft__file_map *map, const void *data, size_t n);
 void weft__file_map_release(const weft__file_map *map, const void *data, size_t n);
 
+/* ---- file_writer.c: a file that is replaced as a whole ---- */
+
+typedef struct weft__file_writer weft__file_writer;
+
+/* Nothing is to be seen under `path` before commit, which syncs the file and then puts it there.  EINVAL if something
+ * other than a regular file is there; EIO with the system's reason.  commit and discard release the writer. */
+weft_status weft__file_writer_open(weft__file_writer **out, const char *path);
+weft_status weft__file_writer_add(weft__file_writer *w, const void *data, size_t n_bytes);
+weft_status weft__file_writer_commit(weft__file_writer *w);
+void weft__file_writer_discard(weft__file_writer *w);
+/* All of it at once. */
+weft_status weft__file_write(const char *path, const void *data, size_t n_bytes);
+
 /* ---- dynlib.c: paths are UTF-8 on every system ---- */
 
 /* Loads a library: from its path, or, if that is a bare file name, from where the system looks.  EIO: there is none;

@@ -65,6 +65,15 @@ weft_status weft_session_truncate(weft_session *session, int length) {
   return weft_kv_cache_truncate(session->cache, 0, length);
 }
 
+const int32_t *weft_session_tokens(const weft_session *session) { return session->tokens; }
+
+size_t weft_session_reuse(weft_session *session, const int32_t *tokens, size_t n_tokens) {
+  size_t length = (size_t)weft_session_length(session), n = 0;
+  while (n < length && n + 1 < n_tokens && tokens[n] == session->tokens[n]) n++;
+  weft_session_truncate(session, (int)n);
+  return n;
+}
+
 /* ---- appending ---- */
 
 /* One chunk; logits after its last token if they are wanted. */
