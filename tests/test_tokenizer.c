@@ -538,6 +538,19 @@ static void literal_spans_hold_no_control_token(void **state) {
   weft_tokenizer_free(t);
 }
 
+/* As user-defined tokens, marks of turns would match in what somebody types. */
+static void marks_of_turns_are_special(void **state) {
+  (void)state;
+  byte_vocab vocab;
+  byte_vocab_init(&vocab);
+  int32_t mark = byte_vocab_add(&vocab, "<end_of_turn>", TOKEN_USER_DEFINED);
+  weft_tokenizer *t = create_from(&vocab);
+  assert_true(weft_tokenizer_is_special(t, mark) && weft_tokenizer_is_end(t, mark));
+  assert_ids(t, "<end_of_turn>", 13, 0, &mark, 1);
+  assert_pieces_in(t, "<end_of_turn>", 0, &(weft_text_span){0, 13}, 1, "<,e,n,d,_,o,f,_,t,u,r,n,>");
+  weft_tokenizer_free(t);
+}
+
 static void wrong_literal_spans_are_refused(void **state) {
   (void)state;
   weft_tokenizer *t = create_small();
@@ -878,6 +891,7 @@ int main(void) {
       cmocka_unit_test(special_tokens_match_longest_first),
       cmocka_unit_test(no_special_keeps_user_defined_tokens),
       cmocka_unit_test(literal_spans_hold_no_control_token),
+      cmocka_unit_test(marks_of_turns_are_special),
       cmocka_unit_test(wrong_literal_spans_are_refused),
       cmocka_unit_test(tokens_of_one_text_keep_apart),
       cmocka_unit_test(decoding_may_leave_control_tokens_out),

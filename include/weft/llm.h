@@ -52,7 +52,8 @@ typedef struct weft_chat_message {
 
 /* Encodes a conversation by the model's chat template, ending where the assistant's reply begins.  What messages say is
  * never read as special tokens.  Without a system message the template's own default is used, if it has one.  *ids is
- * the caller's (weft_free).  EUNSUPPORTED: no template, or one that weft does not recognise (today: ChatML). */
+ * the caller's (weft_free).  EUNSUPPORTED: no template, or one that weft does not recognise (it does ChatML, Llama 3 and
+ * Gemma).  EINVAL: turns that the template refuses. */
 WEFT_API weft_status weft_model_apply_chat(const weft_model *model, const weft_chat_message *messages,
                                            size_t n_messages, int32_t **ids, size_t *n_ids);
 

@@ -91,7 +91,8 @@ static void add_end(weft_tokenizer *t, int32_t id) {
 static weft_status read_ends(weft_tokenizer *t, const weft_gguf *gguf) {
   static const char *const keys[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
                                      "tokenizer.ggml.eom_token_id"};
-  static const char *const names[] = {"<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|end|>", "<end_of_turn>", "</s>"};
+  static const char *const names[] = {"<|im_end|>", "<|endoftext|>", "<|eot_id|>",      "<|eom_id|>",
+                                      "<|end|>",    "<end_of_turn>", "<|end_of_text|>", "</s>"};
   _Static_assert(WEFT_COUNT(keys) + WEFT_COUNT(names) <= WEFT__MAX_END_TOKENS, "end_ids holds every candidate");
   int32_t ids[WEFT_COUNT(keys)];
   for (size_t i = 0; i < WEFT_COUNT(keys); i++) {
@@ -107,6 +108,16 @@ static weft_status read_ends(weft_tokenizer *t, const weft_gguf *gguf) {
   return WEFT_OK;
 }
 
+/* Some files call the marks of turns user-defined.  As such they would match in what a user says. */
+static void make_marks_special(weft__vocab *vocab) {
+  static const char *const marks[] = {"<|im_start|>",    "<|im_end|>",    "<|start_header_id|>", "<|end_header_id|>",
+                                      "<start_of_turn>", "<end_of_turn>", "<|eot_id|>"};
+  for (size_t i = 0; i < WEFT_COUNT(marks); i++) {
+    int32_t id = weft__vocab_find(vocab, marks[i], strlen(marks[i]));
+    if (id >= 0 && vocab->types[id] == WEFT__TOKEN_USER_DEFINED) vocab->types[id] = WEFT__TOKEN_CONTROL;
+  }
+}
+
 weft_status weft_tokenizer_create(weft_tokenizer **out, const weft_gguf *gguf) {
   bool is_spm;
   weft_status status = read_model(gguf, &is_spm);
@@ -114,6 +125,7 @@ weft_status weft_tokenizer_create(weft_tokenizer **out, const weft_gguf *gguf) {
   weft_tokenizer *t = weft__calloc(1, sizeof *t);
   if (!t) return WEFT_ENOMEM;
   status = is_spm ? read_spm(t, gguf) : read_bpe(t, gguf);
+  if (!status) make_marks_special(&t->vocab);
   if (!status) status = weft__added_build(&t->added, &t->vocab);
   if (!status) status = read_bos(t, gguf);
   if (!status) status = read_ends(t, gguf);

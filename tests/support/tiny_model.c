@@ -333,7 +333,9 @@ static int32_t find(const byte_vocab *vocab, const char *spelling) {
 
 static void make_vocab(byte_vocab *vocab) {
   byte_vocab_init(vocab);
-  byte_vocab_add(vocab, "<|im_start|>", TOKEN_CONTROL);
+  static const char *const marks[] = {"<|im_start|>", "<|start_header_id|>", "<|end_header_id|>",
+                                      "<|eot_id|>",   "<start_of_turn>",     "<end_of_turn>"};
+  for (size_t i = 0; i < WEFT_COUNT(marks); i++) byte_vocab_add(vocab, marks[i], TOKEN_CONTROL);
   vocab->model = NULL; /* written here, so that it can be at fault */
 }
 

@@ -1,6 +1,6 @@
 /* tiny_model.h - small complete models of every family, right and wrong, as GGUF files.
  *
- * The vocabulary is byte_vocab's with the turn marks of ChatML, so ids below 256 are bytes.  Weights are random by seed
+ * The vocabulary is byte_vocab's with the turn marks of all formats, so ids below 256 are bytes.  Weights are random by seed
  * and known in double precision as the file's format defines them, which is what a reference computes with.  A model can
  * be scripted instead: then the token that follows each token of the script is certain.  What cannot be written ends
  * the program. */
