@@ -8,6 +8,7 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
+#include "support/folder.h"
 #include "support/gguf_cases.h"
 #include "support/weft_program.h"
 
@@ -47,41 +48,6 @@ static void assert_output(run_result r, const char *text) {
   assert_status(&r, 0);
   assert_string_equal(r.out, text);
   run_clear(&r);
-}
-
-/* ---- a folder for files ---- */
-
-static char folder[] = "/tmp/weft-test-cli-XXXXXX";
-
-static int create_folder(void **state) {
-  (void)state;
-  return mkdtemp(folder) ? 0 : -1;
-}
-
-static int remove_folder(void **state) {
-  (void)state;
-  run_result r = run_program((const char *const[]){"rm", "-r", folder, NULL}, NULL);
-  int status = r.status;
-  run_clear(&r);
-  return status;
-}
-
-/* The path of a file in the folder; good until the fourth call after this one. */
-static const char *in_folder(const char *name) {
-  static struct {
-    char paths[4][128];
-    int next;
-  } ring;
-  char *path = ring.paths[ring.next++ % 4];
-  snprintf(path, sizeof ring.paths[0], "%s/%s", folder, name);
-  return path;
-}
-
-/* Makes a file of the text and returns its path, as in_folder does. */
-static const char *write_text(const char *name, const char *text) {
-  const char *path = in_folder(name);
-  gguf_write_file(path, text, strlen(text));
-  return path;
 }
 
 /* ---- wrong usage ---- */
@@ -311,7 +277,7 @@ static void test_missing_model(void **state) {
   (void)state;
   assert_error(WEFT(NULL, "run", "/nonexistent/x.gguf", "hi"), 1, "/nonexistent/x.gguf: No such file or directory");
   assert_error(WEFT(NULL, "info", "./x\033.gguf"), 1, "No such file or directory");
-  assert_error(WEFT(NULL, "info", folder), 1, "folder");
+  assert_error(WEFT(NULL, "info", folder_path()), 1, "folder");
   assert_error(WEFT(NULL, "info", "/dev/null"), 1, "/dev/null");
 }
 
@@ -1055,5 +1021,5 @@ int main(void) {
       cmocka_unit_test(test_bad_peer),
       cmocka_unit_test(test_interrupted_peer),
   };
-  return cmocka_run_group_tests(tests, create_folder, remove_folder);
+  return cmocka_run_group_tests(tests, folder_create, folder_remove);
 }

@@ -9,6 +9,7 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
+#include "support/folder.h"
 #include "support/weft_program.h"
 
 #include "weft/base.h"
@@ -18,19 +19,17 @@
 #include <string.h>
 #include <unistd.h>
 
-static char folder[] = "/tmp/weft-test-install-XXXXXX";
-
 /* ---- running ---- */
 
 /* Runs a script with $T the temporary folder, $P the prefix below it, $CC the compiler and $MODEL the model. */
 static run_result shell(const char *script) {
   char t[64], p[64], cc[256], model[256], pkg_config[128];
   const char *given_cc = getenv("WEFT_TEST_CC"), *given_model = getenv("WEFT_TEST_MODEL");
-  snprintf(t, sizeof t, "T=%s", folder);
-  snprintf(p, sizeof p, "P=%s/usr", folder);
+  snprintf(t, sizeof t, "T=%s", folder_path());
+  snprintf(p, sizeof p, "P=%s/usr", folder_path());
   snprintf(cc, sizeof cc, "CC=%s", given_cc ? given_cc : "cc");
   snprintf(model, sizeof model, "MODEL=%s", given_model ? given_model : "models/SmolLM2-135M-Instruct.Q4_1.gguf");
-  snprintf(pkg_config, sizeof pkg_config, "PKG_CONFIG_PATH=%s/usr/lib/pkgconfig", folder);
+  snprintf(pkg_config, sizeof pkg_config, "PKG_CONFIG_PATH=%s/usr/lib/pkgconfig", folder_path());
   const char *const environment[] = {t, p, cc, model, pkg_config, NULL};
   return run_program((const char *const[]){"bash", "-euo", "pipefail", "-c", script, NULL},
                      &(run_options){.environment = environment});
@@ -45,18 +44,9 @@ static void assert_shell(const char *script, const char *text) {
 }
 
 static int install_once(void **state) {
-  (void)state;
-  if (!mkdtemp(folder)) return -1;
+  if (folder_create(state)) return -1;
   run_result r = shell("make --no-print-directory -s install DESTDIR= PREFIX=$P");
   if (r.status) print_error("%s", r.err);
-  int status = r.status;
-  run_clear(&r);
-  return status;
-}
-
-static int remove_folder(void **state) {
-  (void)state;
-  run_result r = shell("rm -r $T");
   int status = r.status;
   run_clear(&r);
   return status;
@@ -166,7 +156,7 @@ static void assert_examples(const char *script, int is_shared) {
   snprintf(expected, sizeof expected,
            "58 64\n139 154\nThe capital of France is Paris.\n 8 9 10 11\n10 tokens in 10 pieces\n Paris.\n"
            "2 tokens in 2 pieces\ngenerate: %s/none.gguf: No such file or directory\nstatus 1\n%d\n",
-           folder, is_shared);
+           folder_path(), is_shared);
   assert_shell(script, expected);
 }
 
@@ -226,5 +216,5 @@ int main(void) {
       cmocka_unit_test(test_cmake),
       cmocka_unit_test(test_cmake_version),
   };
-  return cmocka_run_group_tests(tests, install_once, remove_folder);
+  return cmocka_run_group_tests(tests, install_once, folder_remove_path());
 }

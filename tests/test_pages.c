@@ -7,20 +7,20 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
+#include "support/folder.h"
 #include "support/weft_program.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static char folder[] = "/tmp/weft-test-pages-XXXXXX";
 static json_t *table; /* what weft help --json prints */
 
 /* Runs a script of `shell` with $T the temporary folder, which is also the model folder. */
 static run_result run_shell(const char *shell, const char *script) {
   char t[64], models[64];
-  snprintf(t, sizeof t, "T=%s", folder);
-  snprintf(models, sizeof models, "WEFT_MODELS=%s/models", folder);
+  snprintf(t, sizeof t, "T=%s", folder_path());
+  snprintf(models, sizeof models, "WEFT_MODELS=%s/models", folder_path());
   run_result r = run_program((const char *const[]){shell, "-c", script, NULL},
                              &(run_options){.environment = (const char *const[]){t, models, NULL}});
   assert_status(&r, 0);
@@ -32,7 +32,7 @@ static void save_format(const char *format) {
   char path[64];
   run_result r = WEFT(NULL, "help", "--format", format);
   assert_status(&r, 0);
-  snprintf(path, sizeof path, "%s/%s", folder, format);
+  snprintf(path, sizeof path, "%s/%s", folder_path(), format);
   FILE *file = fopen(path, "w");
   assert_non_null(file);
   assert_int_equal(fwrite(r.out, 1, r.n_out, file), r.n_out);
@@ -41,8 +41,7 @@ static void save_format(const char *format) {
 }
 
 static int create_folder(void **state) {
-  (void)state;
-  if (!mkdtemp(folder)) return -1;
+  if (folder_create(state)) return -1;
   static const char *const formats[] = {"man", "bash", "zsh", "fish"};
   for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) save_format(formats[i]);
   run_result r = run_shell("bash", "mkdir $T/models && touch $T/models/{small.gguf,big-00001-of-00002.gguf}");
@@ -52,11 +51,8 @@ static int create_folder(void **state) {
 }
 
 static int remove_folder(void **state) {
-  (void)state;
   json_decref(table);
-  run_result r = run_shell("bash", "rm -r $T");
-  run_clear(&r);
-  return 0;
+  return folder_remove(state);
 }
 
 /* Whether a line of the text begins with `word`, which ends there or before a blank, tab or one of "=+[". */

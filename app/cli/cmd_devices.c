@@ -1,5 +1,6 @@
 /* cmd_devices.c - weft devices: what there is to compute on, the CPU and every GPU. */
 #include "cmd.h"
+#include "device.h"
 #include "output.h"
 
 #include "weft/device.h"
@@ -93,14 +94,12 @@ static void print_adapter_text(const weft_adapter *a, int index) {
 
 /* ---- the command ---- */
 
-/* The CPU's row.  Its name, "cpu (avx512, 2 threads)", is what tells how many threads that came to. */
 static cli_exit print_cpu(const cli_common *common) {
   weft_device *device;
   if (weft_device_open(&device, &(weft_device_options){.kind = WEFT_DEVICE_CPU})) return cli_fail();
   const char *name = weft_device_name(device);
   cli_exit code = CLI_OK;
-  int n_threads = 0;
-  if (sscanf(name, "cpu (%*[^,], %d", &n_threads) != 1) n_threads = 0;
+  int n_threads = cli_device_n_threads(device);
   if (common->json)
     code = print_cpu_json(name, n_threads);
   else

@@ -115,6 +115,16 @@ void cli_out_quoted(const char *data, size_t n, size_t max) {
   if (i < n) cli_outf("... (%zu bytes)", n);
 }
 
+void cli_out_escaped(const char *text) {
+  char shown[12];
+  for (size_t n = strlen(text); n > 0;) {
+    size_t n_used = escape_next(text, n, false, shown);
+    cli_out(shown, strlen(shown));
+    text += n_used;
+    n -= n_used;
+  }
+}
+
 void cli_out_flush(void) {
   errno = 0;
   if (!state.write_errno && fflush(stdout) != 0) remember_failure();

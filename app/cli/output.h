@@ -23,6 +23,8 @@ void cli_out_text(const char *data, size_t n);
 /* The bytes in double quotes with control characters, quotes, backslashes and invalid UTF-8 escaped; longer than `max`
  * bytes (0 = any), the rest is left out and the length said. */
 void cli_out_quoted(const char *data, size_t n, size_t max);
+/* The text with control characters and invalid UTF-8 escaped, without quotes. */
+void cli_out_escaped(const char *text);
 void cli_out_flush(void);
 bool cli_out_failed(void);
 /* Flushes, closes standard output and gives the exit status: `code` unless it is CLI_OK and the output failed. */

@@ -27,7 +27,7 @@ const cli_variable cli_variables[] = {
      CLI_VARIABLE_FOLDER},
     {"XDG_STATE_HOME", "chat keeps its history in weft/chat_history in here; default ~/.local/state",
      CLI_VARIABLE_FOLDER},
-    {"NO_COLOR", "1: no dim text and no bars, on a terminal either", CLI_VARIABLE_SWITCH},
+    {"NO_COLOR", "1: no dim text and no bars, on a terminal either", CLI_VARIABLE_TEXT},
     {"WEFT_CPU", "the CPU variant to use instead of the best one; weft version lists them", CLI_VARIABLE_VARIANT},
     {"WEFT_THREADS", "threads that compute, where --threads does not say", CLI_VARIABLE_THREADS},
     {"WEFT_WGPU_LIB", "the WebGPU library to load; no other place is looked at", CLI_VARIABLE_FILE},
@@ -35,6 +35,7 @@ const cli_variable cli_variables[] = {
     {"WEFT_STRICT", "1: an operator that the GPU lacks is an error instead of running on the CPU", CLI_VARIABLE_SWITCH},
     {"WEFT_GPU_CHECKED", "1: shaders keep the library's bounds checks", CLI_VARIABLE_SWITCH},
     {"WEFT_GPU_TRACE", "1: bench prints the GPU time of each operator", CLI_VARIABLE_SWITCH},
+    {"WEFT_GPU_LIMITS", "min: only the limits that every WebGPU device has, for tests", CLI_VARIABLE_TEXT},
     {NULL, NULL, CLI_VARIABLE_TEXT},
 };
 
