@@ -26,9 +26,85 @@ typedef struct weft_matmul_attrs {
   int transpose_b; /* 1: b is [...,N,K] */
 } weft_matmul_attrs;
 
+/* Axes are counted from 0, the outermost. */
 typedef struct weft_concat_attrs {
   int axis;
 } weft_concat_attrs;
+
+typedef enum weft_relation {
+  WEFT_EQUAL,
+  WEFT_NOT_EQUAL, /* the one that holds for NaN */
+  WEFT_LESS,
+  WEFT_LESS_EQUAL,
+  WEFT_GREATER,
+  WEFT_GREATER_EQUAL,
+} weft_relation;
+
+typedef struct weft_compare_attrs {
+  weft_relation relation;
+} weft_compare_attrs;
+
+typedef struct weft_clamp_attrs {
+  float min, max; /* min <= max; either may be infinite */
+} weft_clamp_attrs;
+
+/* cast rounds to the nearest, ties to even; to i32 it drops the fraction, what lies outside becomes the nearest i32 and
+ * NaN becomes 0.  A quantised tensor casts to f32: that is its dequantisation. */
+typedef struct weft_cast_attrs {
+  weft_dtype dtype;
+} weft_cast_attrs;
+
+/* The reductions sum, mean, max, min and argmax.  Zeros: over all axes, which then are gone.
+ * Sums are kept in double and rounded once; neither the order of the terms nor the result depends on the number of
+ * threads.  argmax gives the place in the row-major order of the reduced axes: with one axis, the index along it.  NaN
+ * counts as the largest, as in NumPy.  max, min and argmax of no elements are EINVAL. */
+typedef struct weft_reduce_attrs {
+  int n_axes; /* 0: all of them */
+  int axes[WEFT_MAX_RANK];
+  int keep_dims; /* 1: reduced axes stay, with extent 1 */
+} weft_reduce_attrs;
+typedef weft_reduce_attrs weft_sum_attrs, weft_mean_attrs, weft_max_attrs, weft_min_attrs, weft_argmax_attrs;
+
+/* top_k: [..,k,..] i32 in descending order of the elements; the lower place first among equals, NaN before all numbers.
+ * The elements themselves are gather(a, top_k(a), the same axis). */
+typedef struct weft_top_k_attrs {
+  int axis;
+  int64_t k; /* 1 to the axis's extent */
+} weft_top_k_attrs;
+
+/* gather and scatter_add.  b has a's rank.  Along the axis, y (gather) or c (scatter_add) has b's extent, and b's
+ * elements are indices 0 .. a's extent - 1: another one is EINVAL, and it is named.  Along the other axes a, b and y of
+ * gather broadcast; c of scatter_add has a's extents, and b has them or 1.  So b [N,1] and axis 0 look up, or add to,
+ * whole rows.  What is added to one place is added in the order of the indices, on any number of threads. */
+typedef struct weft_gather_attrs {
+  int axis;
+} weft_gather_attrs;
+typedef weft_gather_attrs weft_scatter_add_attrs;
+
+/* fill sets every element.  fill_uniform and fill_normal draw from Philox4x32-10 (Salmon et al. 2011): element e of the
+ * row-major order gets word e % 4 of block e / 4 under (seed, stream), so a draw depends on neither device nor threads.
+ *   uniform: u = floor(word / 2^8) / 2^24, then low + u * (high - low) in f32
+ *   normal:  words are taken in pairs, u1 = (floor(word / 2^8) + 1) / 2^24 and u2 as above (Box and Muller 1958):
+ *            r = sqrt(-2 ln u1), z = r cos(2 pi u2) and r sin(2 pi u2), then mean + z * deviation
+ * Devices agree on u to the bit; on z to the last places, as their logarithms and cosines do. */
+typedef struct weft_fill_attrs {
+  float value;
+} weft_fill_attrs;
+
+typedef struct weft_fill_uniform_attrs {
+  uint64_t seed, stream; /* one stream a tensor or a step */
+  float low, high;       /* finite */
+} weft_fill_uniform_attrs;
+
+typedef struct weft_fill_normal_attrs {
+  uint64_t seed, stream;
+  float mean, deviation; /* finite, deviation >= 0 */
+} weft_fill_normal_attrs;
+
+/* copy_rows_into writes N rows of a, from row `first` on, in a's dtype. */
+typedef struct weft_copy_rows_into_attrs {
+  int64_t first;
+} weft_copy_rows_into_attrs;
 
 typedef struct weft_rms_norm_attrs {
   float eps; /* added to the mean square */

@@ -59,6 +59,49 @@ static inline const float *weft__row_at(const weft_tensor *t, int64_t row) {
 typedef void (*weft__row_range)(void *context, int64_t first, int64_t end);
 void weft__cpu_rows(weft__cpu *cpu, int64_t n_rows, int64_t cost, weft__row_range task, void *context);
 
+/* ---- each.c: strided operands, a piece at a time ---- */
+
+enum {
+  WEFT__EACH_MAX = 3, /* operands of one loop */
+  WEFT__PIECE = 1024, /* elements of a piece at most */
+};
+
+/* How elements reach the function: as f32 (from f32, f16 or bf16), or as they are stored. */
+typedef enum weft__each_read { WEFT__AS_REAL, WEFT__AS_STORED } weft__each_read;
+
+/* n neighbouring elements of the result and what they are computed from. */
+typedef struct weft__piece {
+  int64_t n;
+  const void *in[WEFT__EACH_MAX];
+  int64_t step[WEFT__EACH_MAX]; /* 1, or 0 for one element that meets all n */
+  void *y;                      /* of the result's dtype */
+} weft__piece;
+
+typedef void (*weft__each_function)(const void *context, const weft__piece *piece);
+
+/* Runs `run` over all elements of `out`, in pieces; the operands broadcast to its shape. */
+void weft__each(weft__cpu *cpu, int n_in, weft_tensor *const *in, const weft_tensor *out, weft__each_read read,
+                weft__each_function run, const void *context);
+
+/* Copies all elements, broadcast and converted to the dtype of `to` as cast does it; any views of unquantised tensors. */
+void weft__copy(weft__cpu *cpu, const weft_tensor *from, const weft_tensor *to);
+
+/* n elements from data[index] on, `step` apart, as f32; dtype f32, f16 or bf16. */
+void weft__read_real(weft_dtype dtype, const void *data, int64_t index, int64_t step, int64_t n, float *to);
+
+/* The same of a tensor: where they lie if that will do, else in scratch [n]. */
+const float *weft__real_run(const weft_tensor *t, int64_t index, int64_t step, int64_t n, float *scratch);
+
+/* Writes x [n] to neighbouring elements of a contiguous tensor, in its dtype. */
+void weft__write_real(weft__cpu *cpu, int64_t n, const float *x, const weft_tensor *t, int64_t index);
+
+/* The order of argmax and top_k: larger elements first, NaN before all numbers, the lower place first among equals. */
+static inline bool weft__ranks_before(float x, int64_t place, float y, int64_t other_place) {
+  if (x > y || x < y) return x > y;
+  bool x_is_nan = x != x, y_is_nan = y != y;
+  return x_is_nan == y_is_nan ? place < other_place : x_is_nan;
+}
+
 /* ---- pack.c ---- */
 
 size_t weft__panel_bytes(weft_dtype dtype, int64_t k);

@@ -39,4 +39,10 @@ static inline uint16_t weft__f32_to_f16(float x) {
 
 static inline float weft__bf16_to_f32(uint16_t h) { return weft__f32_from_bits((uint32_t)h << 16); }
 
+static inline uint16_t weft__f32_to_bf16(float x) {
+  uint32_t bits = weft__f32_bits(x);
+  if ((bits & 0x7fffffff) > 0x7f800000) return (uint16_t)(bits >> 16 | 0x40); /* NaN stays NaN */
+  return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
 #endif

@@ -91,6 +91,9 @@ typedef enum weft__binary {
   WEFT__SUB,
   WEFT__MUL,
   WEFT__DIV,
+  WEFT__POW,
+  WEFT__MAXIMUM, /* NaN if either is */
+  WEFT__MINIMUM,
 } weft__binary;
 
 typedef enum weft__unary {
@@ -99,6 +102,13 @@ typedef enum weft__unary {
   WEFT__GELU,      /* a * P(X < a), X normal */
   WEFT__GELU_TANH, /* the same by a tanh: a / (1 + exp(-2 u)), u = sqrt(2 / pi) * (a + 0.044715 a^3) */
   WEFT__SCALE,     /* a * parameter */
+  WEFT__ABS,
+  WEFT__NEG,
+  WEFT__EXP,
+  WEFT__LOG, /* natural */
+  WEFT__SQRT,
+  WEFT__TANH,
+  WEFT__SIGMOID, /* 1 / (1 + exp(-a)) */
 } weft__unary;
 
 /* Query rows that share one key/value head, and the cache of their slot. */

@@ -72,12 +72,20 @@ static weft_status gpu_load_weight(weft__backend *backend, weft_dtype dtype, int
   return status ? status : gpu_write(backend, storage->buffer, 0, data, storage->n_bytes);
 }
 
+/* Whether the kernels take the operands' types: f32 alone, but a weight of matmul_nt may be f16. */
+static bool are_dtypes_supported(const weft__op_call *call) {
+  for (int i = 0; i < call->n_inputs; i++) {
+    bool is_weight = call->op == WEFT_OP_ID_matmul_nt && i == 1;
+    if (call->in[i]->dtype != WEFT_F32 && !(is_weight && call->in[i]->dtype == WEFT_F16)) return false;
+  }
+  return true;
+}
+
 static bool gpu_supports(const weft__backend *backend, const weft__op_call *call) {
+  if (!are_dtypes_supported(call)) return false;
   switch (call->op) {
   case WEFT_OP_ID_rms_norm: /* rows at one stride */
     return call->in[0]->rank <= 2 || weft__is_contiguous(call->in[0]);
-  case WEFT_OP_ID_matmul_nt: /* weights in quantised formats and in bf16 are the CPU's for now */
-    return call->in[1]->dtype == WEFT_F32 || call->in[1]->dtype == WEFT_F16;
   case WEFT_OP_ID_attention:
     return weft__gpu_attention_fits((const weft__gpu *)backend, call);
   default:

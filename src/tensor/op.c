@@ -5,18 +5,14 @@
 #define HAS_ATTRS_PLAIN false
 #define HAS_ATTRS_ATTRS true
 
+#define ROW(name, n_inputs, attributes, formula, lowering, in_place)                                                   \
+  [WEFT_OP_ID_##name] = {#name, n_inputs, HAS_ATTRS_##attributes, formula, weft__shape_##name, lowering, in_place},
+
 static const weft__op_row OPS[WEFT_OP_COUNT] = {
-#define WEFT_OP(name, n_inputs, attributes, formula)                                                                   \
-  [WEFT_OP_ID_##name] = {#name,                                                                                        \
-                         n_inputs,                                                                                     \
-                         HAS_ATTRS_##attributes,                                                                       \
-                         formula,                                                                                      \
-                         weft__shape_##name,                                                                           \
-                         NULL,                                                                                         \
-                         WEFT_OP_ID_##name == WEFT_OP_ID_kv_append},
+#define WEFT_OP(name, n_inputs, attributes, formula) ROW(name, n_inputs, attributes, formula, NULL, false)
 #define WEFT_COMPOSITE(name, n_inputs, attributes, formula)                                                            \
-  [WEFT_OP_ID_##                                                                                                       \
-      name] = {#name, n_inputs, HAS_ATTRS_##attributes, formula, weft__shape_##name, weft__lower_##name, false},
+  ROW(name, n_inputs, attributes, formula, weft__lower_##name, false)
+#define WEFT_IN_PLACE(name, n_inputs, attributes, formula) ROW(name, n_inputs, attributes, formula, NULL, true)
 #include "weft/ops.def"
 #undef WEFT_OP
 };

@@ -1,25 +1,9 @@
 /* shape_rules.c - one function an operator: are the operands right, and what does the operator make of them?
  * After a rule has passed, a backend need not check shapes, dtypes or attributes again (index tensors' contents it
  * must). */
-#include "tensor/tensor.h"
+#include "tensor/rule.h"
 
 #include <math.h> /* isfinite */
-
-/* Fails with the operands' shapes in the message. */
-static weft_status mismatch(const weft__op_call *call, const char *rule) {
-  char text[WEFT__OP_MAX_INPUTS][160];
-  weft__bytes list = {0};
-  for (int i = 0; i < call->n_inputs; i++)
-    if (weft__bytes_printf(&list, "%s%c %s", i ? ", " : "", 'a' + i, weft__shape_text(call->in[i], text[i]))) break;
-  weft_status status =
-      weft__error(WEFT_EINVAL, "%s: %s; got %s", weft__op_get(call->op)->name, rule, list.data ? list.data : "?");
-  weft__bytes_clear(&list);
-  return status;
-}
-
-static bool is_plain(const weft_tensor *t, weft_dtype dtype) {
-  return t->dtype == dtype && t->storage->layout == WEFT__LAYOUT_PLAIN;
-}
 
 /* Rows of contiguous elements, the rows at any one stride: what the row kernels read. */
 static bool is_rows(const weft_tensor *t, weft_dtype dtype) {
@@ -37,37 +21,6 @@ static bool is_index(const weft_tensor *t, int rank) {
   return is_plain(t, WEFT_I32) && t->rank == rank && weft__is_contiguous(t);
 }
 
-static void shape_of(const weft_tensor *t, weft__shape *out) {
-  out->dtype = t->dtype;
-  out->rank = t->rank;
-  for (int i = 0; i < t->rank; i++) out->dim[i] = t->shape[i];
-}
-
-static weft_status binary_rule(const weft__op_call *call, weft__shape *out) {
-  out->dtype = WEFT_F32;
-  if (!is_plain(call->in[0], WEFT_F32) || !is_plain(call->in[1], WEFT_F32) ||
-      !weft__broadcast(call->in[0], call->in[1], out))
-    return mismatch(call, "wants two f32 tensors that broadcast");
-  return WEFT_OK;
-}
-
-weft_status weft__shape_add(const weft__op_call *call, weft__shape *out) { return binary_rule(call, out); }
-weft_status weft__shape_sub(const weft__op_call *call, weft__shape *out) { return binary_rule(call, out); }
-weft_status weft__shape_mul(const weft__op_call *call, weft__shape *out) { return binary_rule(call, out); }
-weft_status weft__shape_div(const weft__op_call *call, weft__shape *out) { return binary_rule(call, out); }
-
-static weft_status unary_rule(const weft__op_call *call, weft__shape *out) {
-  if (!is_plain(call->in[0], WEFT_F32)) return mismatch(call, "wants an f32 tensor");
-  shape_of(call->in[0], out);
-  return WEFT_OK;
-}
-
-weft_status weft__shape_silu(const weft__op_call *call, weft__shape *out) { return unary_rule(call, out); }
-weft_status weft__shape_relu(const weft__op_call *call, weft__shape *out) { return unary_rule(call, out); }
-weft_status weft__shape_gelu(const weft__op_call *call, weft__shape *out) { return unary_rule(call, out); }
-weft_status weft__shape_gelu_tanh(const weft__op_call *call, weft__shape *out) { return unary_rule(call, out); }
-weft_status weft__shape_scale(const weft__op_call *call, weft__shape *out) { return unary_rule(call, out); }
-
 weft_status weft__shape_softmax(const weft__op_call *call, weft__shape *out) {
   if (!is_rows(call->in[0], WEFT_F32)) return mismatch(call, "wants f32 rows");
   shape_of(call->in[0], out);
@@ -78,19 +31,6 @@ weft_status weft__shape_silu_mul(const weft__op_call *call, weft__shape *out) {
   if (!is_rows(call->in[0], WEFT_F32) || !is_rows(call->in[1], WEFT_F32) || !weft__same_shape(call->in[0], call->in[1]))
     return mismatch(call, "wants two f32 tensors of one shape");
   shape_of(call->in[0], out);
-  return WEFT_OK;
-}
-
-weft_status weft__shape_concat(const weft__op_call *call, weft__shape *out) {
-  const weft_tensor *a = call->in[0], *b = call->in[1];
-  int axis = ((const weft_concat_attrs *)call->attrs)->axis;
-  bool fits = is_plain(a, WEFT_F32) && is_plain(b, WEFT_F32) && weft__is_contiguous(a) && weft__is_contiguous(b) &&
-              a->rank == b->rank && axis >= 0 && axis < a->rank;
-  for (int i = 0; fits && i < a->rank; i++) fits = i == axis || a->shape[i] == b->shape[i];
-  if (!fits) return mismatch(call, "wants two contiguous f32 tensors that differ along the axis alone");
-  if (a->shape[axis] > INT64_MAX - b->shape[axis]) return mismatch(call, "makes an extent that overflows");
-  shape_of(a, out);
-  out->dim[axis] += b->shape[axis];
   return WEFT_OK;
 }
 

@@ -86,6 +86,9 @@ const weft__op_row *weft__op_get(weft_op op);
 weft_tensor *weft__op_run(weft_scope *scope, weft_op op, weft_tensor *const *in, const void *attrs,
                           bool force_lowering);
 
+/* Bit i: a reduction that has passed its shape rule reduces axis i of its operand. */
+unsigned weft__reduced_axes(const weft__op_call *call);
+
 /* Runs a primitive that `backend` lacks on its fallback (fallback.c). */
 weft_status weft__op_fallback(weft__backend *backend, const weft__op_row *row, const weft__op_call *call);
 

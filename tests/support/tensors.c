@@ -103,6 +103,74 @@ weft_tensor *test_random(test_device *d, int rank, const int64_t *shape, float s
   return t;
 }
 
+weft_tensor *test_i32(test_device *d, int64_t n, const int32_t *data) {
+  weft_tensor *t = weft_tensor_from(d->scope, WEFT_I32, 1, &n, data);
+  assert_non_null(t);
+  return t;
+}
+
+weft_tensor *test_columns(test_device *d, int64_t n_rows, int64_t n, float scale, uint64_t seed) {
+  weft_tensor *t = weft_slice(d->scope, test_random(d, TEST_SHAPE(n_rows, n + 9), scale, seed), 1, 5, n);
+  assert_non_null(t);
+  return t;
+}
+
+weft_tensor *test_transposed(test_device *d, weft_tensor *t) {
+  weft_tensor *view = weft_permute(d->scope, t, (const int[]){1, 0});
+  assert_non_null(view);
+  return view;
+}
+
+const int64_t test_sizes[TEST_N_SIZES] = {0, 1, 7, 63, 65, 257};
+
+void test_each_rows(test_device *d, float scale, void (*check)(test_device *d, weft_tensor *a)) {
+  for (size_t i = 0; i < TEST_N_SIZES; i++) {
+    int64_t n = test_sizes[i];
+    check(d, test_random(d, TEST_SHAPE(n), scale, 10 * i));
+    check(d, test_random(d, TEST_SHAPE(3, n), scale, 10 * i + 1));
+    check(d, test_columns(d, 4, n, scale, 10 * i + 2));
+    check(d, test_random(d, TEST_SHAPE(2, 3, n), scale, 10 * i + 3));
+  }
+  check(d, weft_slice(d->scope, test_random(d, TEST_SHAPE(9, 31), scale, 100), 0, 4, 3));
+  check(d, test_random(d, TEST_SHAPE(0, 7), scale, 101));
+  check(d, test_columns(d, 5, 1, scale, 102));
+  check(d, test_random(d, TEST_SHAPE(130, 257), scale, 103));
+  check(d, test_random(d, TEST_SHAPE(2, 20000), scale, 104));
+}
+
+/* Element e of a seeded tensor, in storage. */
+static void put_element(weft_dtype dtype, double value, void *data, size_t e) {
+  if (dtype == WEFT_F32)
+    ((float *)data)[e] = (float)value;
+  else if (dtype == WEFT_I32)
+    ((int32_t *)data)[e] = (int32_t)floor(value);
+  else
+    ((uint16_t *)data)[e] = dtype == WEFT_F16 ? weft__f32_to_f16((float)value) : weft__f32_to_bf16((float)value);
+}
+
+weft_tensor *test_operand(test_device *d, test_form form, weft_dtype dtype, int rank, const int64_t *shape, double low,
+                          double high, uint64_t seed) {
+  int64_t stored[WEFT_MAX_RANK] = {0}, n = 1;
+  int axes[WEFT_MAX_RANK];
+  if ((form == TEST_TURNED && rank < 2) || rank == 0) form = TEST_WHOLE;
+  for (int i = 0; i < rank; i++) axes[i] = i, stored[i] = shape[i];
+  if (form == TEST_TURNED) {
+    axes[rank - 2] = rank - 1, axes[rank - 1] = rank - 2;
+    stored[rank - 2] = shape[rank - 1], stored[rank - 1] = shape[rank - 2];
+  }
+  if (form == TEST_COLUMNS) stored[rank - 1] += 3;
+  for (int i = 0; i < rank; i++) n *= stored[i];
+  void *data = test_alloc((size_t)n, 4);
+  for (int64_t e = 0; e < n; e++)
+    put_element(dtype, low + (high - low) * weft__rng_uniform(seed, (uint64_t)e, 3), data, (size_t)e);
+  weft_tensor *t = weft_tensor_from(d->scope, dtype, rank, stored, data);
+  free(data);
+  if (form == TEST_TURNED) t = weft_permute(d->scope, t, axes);
+  if (form == TEST_COLUMNS) t = weft_slice(d->scope, t, rank - 1, 2, shape[rank - 1]);
+  if (!t) fail_msg("test_operand: %s", weft_last_error());
+  return t;
+}
+
 /* A random f16 in [-0.05, 0.05); returns its value. */
 static double put_f16(uint8_t *to, uint64_t seed, uint64_t counter) {
   uint16_t half = weft__f32_to_f16((float)(weft__rng_uniform(seed, counter, 1) - 0.5) * 0.1f);
@@ -183,19 +251,74 @@ float *test_read(const weft_tensor *t) {
   return data;
 }
 
+double *test_doubles(size_t n) { return test_alloc(n, sizeof(double)); }
+
+double *test_values(const weft_tensor *t) {
+  if (!t) fail_msg("no tensor to read: %s", weft_last_error());
+  int64_t n = weft_tensor_numel(t);
+  void *data = test_alloc((size_t)n, 4);
+  assert_int_equal(weft_tensor_read(t, data, weft_tensor_bytes(t)), WEFT_OK);
+  double *values = test_doubles((size_t)n);
+  for (int64_t i = 0; i < n; i++)
+    values[i] = t->dtype == WEFT_F32   ? (double)((const float *)data)[i]
+                : t->dtype == WEFT_I32 ? (double)((const int32_t *)data)[i]
+                : t->dtype == WEFT_F16 ? (double)weft__f16_to_f32(((const uint16_t *)data)[i])
+                                       : (double)weft__bf16_to_f32(((const uint16_t *)data)[i]);
+  free(data);
+  return values;
+}
+
+bool test_is_gpu(const test_device *d) { return !strncmp(d->variant, "gpu", 3); }
+
+int64_t test_broadcast_place(const weft_tensor *t, const weft_tensor *y, int64_t e) {
+  int64_t place = 0, step = 1;
+  int n_missing = weft_tensor_rank(y) - weft_tensor_rank(t);
+  for (int i = weft_tensor_rank(y) - 1; i >= n_missing; i--) {
+    int64_t extent = weft_tensor_shape(t)[i - n_missing], index = e % weft_tensor_shape(y)[i];
+    e /= weft_tensor_shape(y)[i];
+    if (extent != 1) place += index * step;
+    step *= extent;
+  }
+  return place;
+}
+
+void test_expect_shape(const char *what, const weft_tensor *y, weft_dtype dtype, int rank, const int64_t *shape) {
+  if (!y) fail_msg("%s: %s", what, weft_last_error());
+  assert_int_equal(weft_tensor_dtype(y), dtype);
+  assert_int_equal(weft_tensor_rank(y), rank);
+  for (int i = 0; i < rank; i++) assert_int_equal(weft_tensor_shape(y)[i], shape[i]);
+  assert_true(weft__is_contiguous(y));
+}
+
+void test_expect_values(const char *what, const test_device *d, const weft_tensor *y, const double *want,
+                        double relative) {
+  if (!y) fail_msg("%s (%s): %s", what, d->variant, weft_last_error());
+  double *got = test_values(y);
+  for (int64_t i = 0; i < weft_tensor_numel(y); i++) {
+    double x = got[i];
+    /* A GPU may take subnormals for 0. */
+    if (test_is_gpu(d) && fabs(want[i]) < 0x1p-126 && fabs(x) < 0x1p-126) continue;
+    bool is_right = isnan(want[i])                                    ? isnan(x)
+                    : isinf(want[i]) || want[i] == 0 || relative == 0 ? x == want[i] && !signbit(x) == !signbit(want[i])
+                                                                      : fabs(x - want[i]) <= relative * fabs(want[i]);
+    if (!is_right) fail_msg("%s (%s): element %lld is %g, not %g", what, d->variant, (long long)i, x, want[i]);
+  }
+  free(got);
+}
+
 void test_compare(const char *what, const test_device *d, const weft_tensor *y, const double *want,
                   const double *tolerance, double absolute, double relative) {
   const char *arithmetic = d->arithmetic == WEFT_EXACT ? "exact" : "fast";
   if (!y) fail_msg("%s (%s, %s): %s", what, d->variant, arithmetic, weft_last_error());
   /* The shading language allows a division 2.5 ulp, need not fuse fma, and may take subnormals for 0. */
-  bool is_gpu = !strncmp(d->variant, "gpu", 3);
+  bool is_gpu = test_is_gpu(d);
   double slack = is_gpu ? 8 : 1, tiny = is_gpu ? 0x1p-126 : 0;
-  float *got = test_read(y);
+  double *got = test_values(y);
   for (int64_t i = 0; i < weft_tensor_numel(y); i++) {
     double allowed = (tolerance ? tolerance[i] : absolute + relative * fabs(want[i])) * slack + tiny;
-    if (fabs((double)got[i] - want[i]) <= allowed) continue; /* a NaN fails here */
+    if (fabs(got[i] - want[i]) <= allowed) continue; /* a NaN fails here */
     fail_msg("%s (%s, %s): element %lld is %.9g, expected %.9g +- %.3g", what, d->variant, arithmetic, (long long)i,
-             (double)got[i], want[i], allowed);
+             got[i], want[i], allowed);
   }
   free(got);
 }

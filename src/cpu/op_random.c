@@ -1,0 +1,81 @@
+/* op_random.c - fill_uniform and fill_normal: random numbers by element, so that every device and any number of threads
+ * draws the same (weft/ops.h has the formulas). */
+#include "cpu/cpu.h"
+#include "cpu/half.h"
+#include "base/rng.h"
+
+#include <math.h>
+
+enum { WORDS = 4 /* of a Philox block */ };
+
+typedef struct fill_loop {
+  weft__cpu *cpu;
+  weft_tensor out;
+  uint64_t seed, stream;
+  bool is_normal;
+  float low, high, mean, deviation;
+} fill_loop;
+
+/* 24 bits: multiples of 2^-24 from 0 on, as many as f32 holds below 1. */
+static float uniform_of(uint32_t word) { return (float)(word >> 8) * 0x1p-24f; }
+
+static void uniform_block(const fill_loop *l, const uint32_t words[WORDS], float *y) {
+  float range = l->high - l->low;
+  for (int i = 0; i < WORDS; i++) y[i] = l->low + uniform_of(words[i]) * range;
+}
+
+static void normal_block(const fill_loop *l, const uint32_t words[WORDS], float *y) {
+  const double two_pi = 6.28318530717958647693;
+  for (int i = 0; i < WORDS; i += 2) {
+    double radius = sqrt(-2 * log((double)(uniform_of(words[i]) + 0x1p-24f))); /* of (0,1] */
+    double angle = two_pi * (double)uniform_of(words[i + 1]);
+    y[i] = (float)((double)l->mean + radius * cos(angle) * (double)l->deviation);
+    y[i + 1] = (float)((double)l->mean + radius * sin(angle) * (double)l->deviation);
+  }
+}
+
+/* Pieces first .. end-1 of the row-major order; WEFT__PIECE is a multiple of WORDS. */
+static void fill_pieces(void *context, int64_t first, int64_t end) {
+  const fill_loop *l = context;
+  for (int64_t piece = first; piece < end; piece++) {
+    float values[WEFT__PIECE];
+    int64_t start = piece * WEFT__PIECE, n = weft_tensor_numel(&l->out) - start;
+    if (n > WEFT__PIECE) n = WEFT__PIECE;
+    for (int64_t i = 0; i < n; i += WORDS) {
+      uint32_t words[WORDS];
+      weft__philox(l->seed, (uint64_t)((start + i) / WORDS), l->stream, words);
+      (l->is_normal ? normal_block : uniform_block)(l, words, values + i);
+    }
+    weft__write_real(l->cpu, n, values, &l->out, start);
+  }
+}
+
+static weft_status run_fill(fill_loop *l) {
+  int64_t n = weft_tensor_numel(&l->out);
+  weft__cpu_rows(l->cpu, (n + WEFT__PIECE - 1) / WEFT__PIECE, 8 * WEFT__PIECE /* a draw costs about as much */,
+                 fill_pieces, l);
+  return WEFT_OK;
+}
+
+weft_status weft__cpu_fill_uniform(weft__backend *backend, const weft__op_call *call) {
+  const weft_fill_uniform_attrs *attrs = call->attrs;
+  fill_loop l = {.cpu = weft__cpu_of(backend),
+                 .out = *call->out,
+                 .seed = attrs->seed,
+                 .stream = attrs->stream,
+                 .low = attrs->low,
+                 .high = attrs->high};
+  return run_fill(&l);
+}
+
+weft_status weft__cpu_fill_normal(weft__backend *backend, const weft__op_call *call) {
+  const weft_fill_normal_attrs *attrs = call->attrs;
+  fill_loop l = {.cpu = weft__cpu_of(backend),
+                 .out = *call->out,
+                 .seed = attrs->seed,
+                 .stream = attrs->stream,
+                 .is_normal = true,
+                 .mean = attrs->mean,
+                 .deviation = attrs->deviation};
+  return run_fill(&l);
+}
