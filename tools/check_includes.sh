@@ -41,7 +41,7 @@ third_party='
 pcre2.h:      tokenizer
 utf8proc.h:   tokenizer
 uthash.h:     format tokenizer
-xxhash.h:     format tokenizer
+xxhash.h:     format tokenizer llm
 jansson.h:    app
 histedit.h:   app
 immintrin.h:  cpu

@@ -76,13 +76,17 @@ static void add_message(json_t *list, const char *role, const char *content) {
 }
 
 /* Turns that are left out of the context are part of the conversation all the same. */
-cli_exit chat_log_save(const chat_log *log, const char *path) {
+cli_exit chat_log_to_json(const chat_log *log, weft__bytes *text) {
   json_t *root = json_object(), *list = json_array();
-  weft__bytes text = {0};
   if (log->system) add_message(list, "system", log->system);
   for (size_t i = 0; i < log->n_turns; i++) add_message(list, ROLE_NAMES[log->turns[i].role], log->turns[i].content);
   cli_json_set(root, "messages", list);
-  cli_exit code = cli_json_text_of(root, &text);
+  return cli_json_text_of(root, text);
+}
+
+cli_exit chat_log_save(const chat_log *log, const char *path) {
+  weft__bytes text = {0};
+  cli_exit code = chat_log_to_json(log, &text);
   if (!code) code = weft__file_write(path, text.data, text.n) ? cli_fail() : CLI_OK;
   weft__bytes_clear(&text);
   return code;
@@ -123,19 +127,15 @@ static cli_exit take_messages(chat_log *log, const json_t *root, const char *pat
   return code;
 }
 
-cli_exit chat_log_load(chat_log *log, const char *path) {
-  weft__bytes text = {0};
+cli_exit chat_log_from_json(chat_log *log, const char *path, const char *text, size_t n_bytes) {
   chat_log loaded = {0};
   json_error_t error;
-  cli_exit code = cli_read_file(path, &text);
-  json_t *root = code ? NULL : json_loadb(text.data, text.n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
-  weft__bytes_clear(&text);
-  if (code) return code;
+  json_t *root = json_loadb(text, n_bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
   if (!root) {
     cli_error("%s: line %d is no JSON: %s (give a file that /save wrote)", path, error.line, error.text);
     return CLI_FAILED;
   }
-  code = take_messages(&loaded, root, path);
+  cli_exit code = take_messages(&loaded, root, path);
   json_decref(root);
   if (code) {
     chat_log_clear(&loaded);
@@ -144,4 +144,12 @@ cli_exit chat_log_load(chat_log *log, const char *path) {
   chat_log_clear(log);
   *log = loaded;
   return CLI_OK;
+}
+
+cli_exit chat_log_load(chat_log *log, const char *path) {
+  weft__bytes text = {0};
+  cli_exit code = cli_read_file(path, &text);
+  if (!code) code = chat_log_from_json(log, path, text.data, text.n);
+  weft__bytes_clear(&text);
+  return code;
 }

@@ -38,7 +38,12 @@ bool chat_log_leave_out_oldest(chat_log *log);
 weft_status chat_log_encode(const chat_log *log, const weft_model *model, int32_t **ids, size_t *n_ids);
 
 /* The conversation as JSON: {"messages": [{"role": "user", "content": "..."}, ...]}, the form that other programs and
- * services use.  Loading replaces the conversation; on failure it is as before.  Both report their own error. */
+ * services use; appended to `text`, and back.  Reading replaces the conversation; on failure it is as before.  `what`
+ * names the source in messages.  These report their own error. */
+cli_exit chat_log_to_json(const chat_log *log, weft__bytes *text);
+cli_exit chat_log_from_json(chat_log *log, const char *what, const char *text, size_t n_bytes);
+
+/* The same with a file. */
 cli_exit chat_log_save(const chat_log *log, const char *path);
 cli_exit chat_log_load(chat_log *log, const char *path);
 

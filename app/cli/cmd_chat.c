@@ -210,6 +210,27 @@ static void take_turn(chat *c) {
 
 /* ---- the command ---- */
 
+/* A session file's note is the conversation; one that run wrote has none. */
+static cli_exit open_session(chat *c) {
+  const chat_options *o = c->options;
+  char *note = NULL;
+  size_t n_note = 0;
+  cli_exit code = cli_generation_open_session(&o->generation, c->model.model, &c->session, &note, &n_note);
+  if (!code && n_note > 0) code = chat_log_from_json(&c->log, o->generation.session, note, n_note);
+  if (!code && c->log.n_turns > 0)
+    cli_dim_line(&o->common, "%s: %zu messages so far", o->generation.session, c->log.n_turns);
+  weft_free(note);
+  return code;
+}
+
+static cli_exit save_session(const chat *c) {
+  weft__bytes note = {0};
+  cli_exit code = chat_log_to_json(&c->log, &note);
+  if (!code) code = cli_generation_save_session(&c->options->generation, c->session, note.data, note.n);
+  weft__bytes_clear(&note);
+  return code;
+}
+
 /* Everything that can be wrong is found before the first prompt. */
 static cli_exit open_chat(chat *c, const char *model_name) {
   const chat_options *o = c->options;
@@ -217,7 +238,6 @@ static cli_exit open_chat(chat *c, const char *model_name) {
   cli_exit code = cli_generation_prepare(&o->generation, &c->generate);
   c->generate.on_text = o->common.json ? NULL : on_text;
   c->generate.is_canceled = is_canceled;
-  if (!code && o->system) code = chat_log_set_system(&c->log, o->system);
   if (!code) code = cli_model_open(&c->model, model_name, &o->common);
   if (code) return code;
   cli_interrupt_defer(true);
@@ -225,7 +245,8 @@ static cli_exit open_chat(chat *c, const char *model_name) {
     cli_model_note(&c->model);
     cli_note("seed: %llu", (unsigned long long)c->seed);
   }
-  code = cli_generation_open_session(&o->generation, c->model.model, &c->session);
+  code = open_session(c);
+  if (!code && o->system) code = chat_log_set_system(&c->log, o->system);
   if (!code) code = cli_line_open(&c->line, is_edited && !o->common.json);
   if (!code && c->is_interactive) {
     const char *name = weft_model_get_info(c->model.model)->name;
@@ -247,8 +268,11 @@ static cli_exit run_chat(void *options, const cli_args *args) {
   chat c = {.options = o, .is_interactive = isatty(STDIN_FILENO)};
   c.seed = (uint64_t)(o->common.seed >= 0 ? o->common.seed : cli_draw_seed());
   c.code = open_chat(&c, args->values[0]);
-  if (!c.code)
+  if (!c.code) {
     while (!c.is_done) take_turn(&c);
+    cli_exit code = save_session(&c);
+    if (!c.code) c.code = code;
+  }
   clear_chat(&c);
   return c.code;
 }
@@ -274,7 +298,9 @@ const cli_command cli_cmd_chat = {
         "leaves.\n"
         "When the context is full, the oldest messages are left out, and a line tells so.\n"
         "Lines are edited as in a shell, with a history (arrow keys, Ctrl-R) that is kept in the XDG state folder's "
-        "weft/chat_history.\n"
+        "weft/chat_history. With --session the conversation and its cache are kept in a file when the chat ends, and "
+        "the "
+        "next chat with that file goes on there.\n"
         "In a pipe each line of input is answered on standard output, and nothing else is written there; a message "
         "that "
         "failed makes the status 1 at the end. With --json each reply is an object with text, finish_reason, "

@@ -37,6 +37,7 @@ typedef struct run_state {
   weft_session *session;
   int32_t *prompt, *force; /* ids */
   size_t n_prompt, n_force;
+  size_t n_reused;     /* of the prompt: what the session had already */
   forced_step *forced; /* n_force steps */
   uint64_t seed;
   weft_generation generation; /* forcing fills its times too */
@@ -66,7 +67,8 @@ static weft_status generate(run_state *r) {
   r->generate.sampler.seed = r->seed;
   r->generate.on_text = r->options->common.json ? NULL : on_text;
   r->generate.is_canceled = is_canceled;
-  return weft_session_generate(r->session, r->prompt, r->n_prompt, &r->generate, &r->generation);
+  return weft_session_generate(r->session, r->prompt + r->n_reused, r->n_prompt - r->n_reused, &r->generate,
+                               &r->generation);
 }
 
 /* ---- forcing ---- */
@@ -103,7 +105,7 @@ static weft_status force(run_state *r) {
   g->tokens = weft__dup(r->force, r->n_force * sizeof *r->force);
   if (!g->tokens) return WEFT_ENOMEM;
   double start_ms = weft__now_ms();
-  weft_status status = weft_session_append(r->session, r->prompt, r->n_prompt, &logits);
+  weft_status status = weft_session_append(r->session, r->prompt + r->n_reused, r->n_prompt - r->n_reused, &logits);
   g->prefill_ms = weft__now_ms() - start_ms;
   if (!status) status = force_steps(r, logits);
   g->decode_ms = weft__now_ms() - start_ms - g->prefill_ms;
@@ -130,7 +132,9 @@ static cli_exit prepare_forcing(run_state *r) {
  *
  * A rate over no time at all (one token, or none) comes out as infinite or NaN and is printed as null. */
 
-static double prefill_rate(const run_state *r) { return (double)r->n_prompt / (r->generation.prefill_ms / 1e3); }
+static double prefill_rate(const run_state *r) {
+  return (double)(r->n_prompt - r->n_reused) / (r->generation.prefill_ms / 1e3);
+}
 
 /* The first drawn token comes out of the prefill, so the decode time is that of the others; forcing times them all. */
 static double decode_rate(const run_state *r) {
@@ -159,6 +163,7 @@ static cli_exit print_json(const run_state *r) {
   cli_json_set(root, "device", json_string(weft_device_name(r->model.device)));
   cli_json_set(root, "seed", json_integer((json_int_t)r->seed));
   cli_json_set(root, "prompt_tokens", cli_json_ids(r->prompt, r->n_prompt));
+  cli_json_set(root, "n_reused_tokens", json_integer((json_int_t)r->n_reused));
   cli_json_set(root, "tokens", cli_json_ids(g->tokens, g->n_tokens));
   cli_json_set(root, "text", cli_json_text(g->text, g->n_text_bytes));
   cli_json_set(root, "finish_reason", json_string(cli_finish_name(g->finish_reason)));
@@ -187,7 +192,7 @@ static void print_forced(const run_state *r) {
 /* A reply of one token took no decode pass, so there is no rate to tell. */
 static void note_speed(const run_state *r) {
   const weft_generation *g = &r->generation;
-  cli_note("prompt: %zu tokens in %.1f ms (%.1f tokens/s)", r->n_prompt, g->prefill_ms, prefill_rate(r));
+  cli_note("prompt: %zu tokens in %.1f ms (%.1f tokens/s)", r->n_prompt - r->n_reused, g->prefill_ms, prefill_rate(r));
   if (g->decode_ms > 0)
     cli_note("reply: %zu tokens in %.1f ms (%.1f tokens/s), ended by %s", g->n_tokens, g->decode_ms, decode_rate(r),
              cli_finish_name(g->finish_reason));
@@ -209,7 +214,9 @@ static cli_exit open_run(run_state *r, const char *model_name, const weft__bytes
   }
   code = cli_prompt_encode(&o->prompt, text, r->model.model, &r->prompt, &r->n_prompt);
   if (code) return code;
-  return cli_generation_open_session(&o->generation, r->model.model, &r->session);
+  code = cli_generation_open_session(&o->generation, r->model.model, &r->session, NULL, NULL);
+  if (!code) r->n_reused = weft_session_reuse(r->session, r->prompt, r->n_prompt);
+  return code;
 }
 
 /* Generates or forces, and prints.  A failure after the first words still ends their line, then is reported. */
@@ -232,7 +239,8 @@ static cli_exit produce(run_state *r) {
   if (o->common.verbose)
     note_speed(r);
   else if (!r->force)
-    cli_speed_line(&o->common, r->n_prompt, &r->generation);
+    cli_speed_line(&o->common, r->n_prompt - r->n_reused, &r->generation);
+  if (!code) code = cli_generation_save_session(&o->generation, r->session, NULL, 0);
   return is_interrupted ? CLI_INTERRUPTED : code;
 }
 
@@ -285,7 +293,8 @@ const cli_command cli_cmd_run = {
         "Sends the prompt through the model's chat template and prints the reply as it is made. Standard input is "
         "read only with --prompt-file -. Ctrl-C ends the reply with status 130; a second one ends the program at "
         "once.\n"
-        "With --json the object has model, device, seed, prompt_tokens, tokens, text, finish_reason (stop, length "
+        "With --json the object has model, device, seed, prompt_tokens, n_reused_tokens (of the prompt, from "
+        "--session), tokens, text, finish_reason (stop, length "
         "or canceled), load_ms, prefill_ms, decode_ms, prefill_tokens_per_s, decode_tokens_per_s, peak_bytes, and "
         "with --force-tokens forced.",
     .examples = "weft run model.gguf \"What is the capital of France?\"\n"

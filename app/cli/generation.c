@@ -4,8 +4,10 @@
 #include "output.h"
 #include "terminal.h"
 
+#include <errno.h>
 #include <math.h>
 #include <string.h>
+#include <unistd.h>
 
 /* "ID:V"; also "ID:-inf", which bans the token. */
 static cli_exit parse_bias(const char *text, weft_logit_bias *bias) {
@@ -76,9 +78,19 @@ void cli_generation_clear(weft_generate_options *out) {
   *out = (weft_generate_options){0};
 }
 
-cli_exit cli_generation_open_session(const cli_generation *g, weft_model *model, weft_session **out) {
+/* A file that is not there yet is made at the end. */
+cli_exit cli_generation_open_session(const cli_generation *g, weft_model *model, weft_session **out, char **note,
+                                     size_t *n_note_bytes) {
   const weft_session_options options = {.n_ctx = g->n_ctx, .kv_dtype = cli_kv_dtype(g->kv)};
-  return weft_session_create(out, model, &options) ? cli_fail() : CLI_OK;
+  if (weft_session_create(out, model, &options)) return cli_fail();
+  if (!g->session || (access(g->session, F_OK) != 0 && errno == ENOENT)) return CLI_OK;
+  return weft_session_load(*out, g->session, note, n_note_bytes) ? cli_fail() : CLI_OK;
+}
+
+cli_exit cli_generation_save_session(const cli_generation *g, const weft_session *session, const void *note,
+                                     size_t n_note_bytes) {
+  if (!g->session) return CLI_OK;
+  return weft_session_save(session, g->session, note, n_note_bytes) ? cli_fail() : CLI_OK;
 }
 
 /* The first token comes out of the prefill, so a reply of one has no rate. */

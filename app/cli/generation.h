@@ -17,6 +17,7 @@ typedef struct cli_generation {
   float temperature, top_p, min_p, repeat_penalty, frequency_penalty, presence_penalty;
   bool ignore_eos;
   cli_list stop, logit_bias;
+  const char *session; /* NULL: no file */
 } cli_generation;
 
 /* The rows of a command whose options structure has a cli_generation named `generation`. */
@@ -48,7 +49,11 @@ typedef struct cli_generation {
       CLI_FLAG(type, generation.ignore_eos, "ignore-eos", 0, "go on after the model's end tokens"),                    \
       CLI_INT(type, generation.n_ctx, "ctx", 0, "N", 1, INT_MAX,                                                       \
               "positions for prompt and reply together (default: the model's, at most 4096)"),                         \
-      CLI_CHOICE(type, generation.kv, "kv", 0, CLI_KV_CHOICES, "element type of the key/value cache (default f16)")
+      CLI_CHOICE(type, generation.kv, "kv", 0, CLI_KV_CHOICES, "element type of the key/value cache (default f16)"),   \
+      CLI_TEXT(                                                                                                        \
+          type, generation.session, "session", 0, "FILE",                                                              \
+          "keep tokens and key/value cache in FILE from one run to the next, so that what a prompt has in common "     \
+          "with the last one is not computed again")
 
 #define CLI_GENERATION_DEFAULTS                                                                                        \
   {                                                                                                                    \
@@ -61,8 +66,13 @@ typedef struct cli_generation {
 cli_exit cli_generation_prepare(const cli_generation *generation, weft_generate_options *out);
 void cli_generation_clear(weft_generate_options *out);
 
-/* A session as the options ask for it; reports its own error. */
-cli_exit cli_generation_open_session(const cli_generation *generation, weft_model *model, weft_session **out);
+/* A session as the options ask for it, with what its file holds if there is one; *note (may be NULL) gets the file's note,
+ * the caller's, or NULL.  Both report their own error. */
+cli_exit cli_generation_open_session(const cli_generation *generation, weft_model *model, weft_session **out,
+                                     char **note, size_t *n_note_bytes);
+/* Keeps the session in its file, if it has one. */
+cli_exit cli_generation_save_session(const cli_generation *generation, const weft_session *session, const void *note,
+                                     size_t n_note_bytes);
 
 /* One dim line on a terminal's standard error: the speed of a generation after `n_prompt` tokens of prompt. */
 void cli_speed_line(const cli_common *common, size_t n_prompt, const weft_generation *generation);

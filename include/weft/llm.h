@@ -150,6 +150,17 @@ WEFT_API size_t weft_session_reuse(weft_session *session, const int32_t *tokens,
 WEFT_API weft_status weft_session_append(weft_session *session, const int32_t *tokens, size_t n_tokens,
                                          const float **logits);
 
+/* Writes the session's tokens, its key/value cache and `note` (n_note_bytes of the caller's own, may be NULL) to a file, so
+ * that a prompt is computed once.  An older file is replaced as a whole or stays as it is.  The format is in
+ * src/llm/session_file.c. */
+WEFT_API weft_status weft_session_save(const weft_session *session, const char *path, const void *note,
+                                       size_t n_note_bytes);
+/* Replaces what the session holds by what was saved, or by as much of its beginning as fits into the context.  *note (may
+ * be NULL) gets the note with a NUL behind it, the caller's (weft_free).  On failure the session stays as it was (unless the
+ * device fails, which leaves it empty), and the message says what to do: EIO (cannot be read), EFORMAT (cut or damaged), EUNSUPPORTED (another version or layout), EINVAL (saved
+ * with another model or cache type). */
+WEFT_API weft_status weft_session_load(weft_session *session, const char *path, char **note, size_t *n_note_bytes);
+
 typedef enum weft_finish_reason {
   WEFT_FINISH_STOP,     /* an end token or a stop string */
   WEFT_FINISH_LENGTH,   /* max_tokens, or the context is full */

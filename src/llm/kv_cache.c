@@ -6,6 +6,8 @@
 #include "llm/model.h"
 #include "tensor/tensor.h"
 
+#include <assert.h>
+
 typedef struct slot {
   int length;
   int n_blocks; /* blocks in the slot's row of the table */
@@ -235,4 +237,42 @@ weft_status weft__kv_inputs(const weft_kv_cache *c, weft_scope *scope, weft__for
   in->values = c->values;
   in->block_table = weft_tensor_from(scope, WEFT_I32, 2, shape, c->table);
   return in->block_table ? WEFT_OK : weft_last_status();
+}
+
+/* ---- sequences in files ---- */
+
+weft__kv_layout weft__kv_get_layout(const weft_kv_cache *c) {
+  size_t n_blocks = (size_t)c->n_blocks;
+  return (weft__kv_layout){c->options.dtype, c->n_layers, c->keys[0]->storage->n_bytes / n_blocks,
+                           c->values[0]->storage->n_bytes / n_blocks};
+}
+
+weft_status weft__kv_resize(weft_kv_cache *c, int index, int length) {
+  drop_blocks(c, index, 0);
+  c->slots[index].length = 0;
+  weft_status status = extend_slot(c, index, length);
+  if (!status) c->slots[index].length = length;
+  return status;
+}
+
+/* The storage that holds block `number` of the slot in `part`, and its place there. */
+static weft__storage *find_block(const weft_kv_cache *c, int index, int part, int number, size_t *offset,
+                                 size_t *n_bytes) {
+  weft__storage *s = (part & 1 ? c->values : c->keys)[part / 2]->storage;
+  assert(number < c->slots[index].n_blocks);
+  *n_bytes = s->n_bytes / (size_t)c->n_blocks;
+  *offset = (size_t)slot_row(c, index)[number] * *n_bytes;
+  return s;
+}
+
+weft_status weft__kv_read_block(const weft_kv_cache *c, int index, int part, int number, void *data) {
+  size_t offset, n_bytes;
+  weft__storage *s = find_block(c, index, part, number, &offset, &n_bytes);
+  return s->backend->class->read(s->backend, s->buffer, offset, data, n_bytes);
+}
+
+weft_status weft__kv_write_block(weft_kv_cache *c, int index, int part, int number, const void *data) {
+  size_t offset, n_bytes;
+  weft__storage *s = find_block(c, index, part, number, &offset, &n_bytes);
+  return s->backend->class->write(s->backend, s->buffer, offset, data, n_bytes);
 }

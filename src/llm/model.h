@@ -88,4 +88,20 @@ void weft__kv_abandon(weft_kv_cache *cache);
 /* The cache's part of the forward inputs; the block table is made in `scope`. */
 weft_status weft__kv_inputs(const weft_kv_cache *cache, weft_scope *scope, weft__forward_inputs *in);
 
+/* For sequences in files: blocks of positions as the backend lays them out. */
+typedef struct weft__kv_layout {
+  weft_dtype dtype;
+  int n_layers;
+  size_t key_block_bytes, value_block_bytes; /* of one layer */
+} weft__kv_layout;
+
+weft__kv_layout weft__kv_get_layout(const weft_kv_cache *cache);
+
+/* Forgets what the slot holds and gives it blocks for `length` positions, at most n_ctx, which must all be written. */
+weft_status weft__kv_resize(weft_kv_cache *cache, int slot, int length);
+
+/* Block `number` of a slot; part 2*i is the keys of layer i, 2*i+1 its values. */
+weft_status weft__kv_read_block(const weft_kv_cache *cache, int slot, int part, int number, void *data);
+weft_status weft__kv_write_block(weft_kv_cache *cache, int slot, int part, int number, const void *data);
+
 #endif

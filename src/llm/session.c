@@ -1,22 +1,11 @@
 /* session.c - one timeline: a cache with one slot, its position, and the generation loop. */
-#include "llm/model.h"
 #include "llm/sampler.h"
+#include "llm/session.h"
 #include "llm/text_stream.h"
 
 #include <string.h>
 
 enum { DEFAULT_PREFILL = 512 };
-
-struct weft_session {
-  weft_model *model;
-  weft_kv_cache *cache;
-  int n_prefill;
-  int32_t *tokens; /* [n_ctx]: the first length are those that the cache holds */
-  float *logits;   /* [V] after the last token */
-  /* One chunk of a batch, [n_prefill] each. */
-  int32_t *positions, *slots;
-  uint8_t *want_logits;
-};
 
 static weft_status build(weft_session *s, const weft_session_options *o) {
   s->n_prefill = o->n_prefill ? o->n_prefill : DEFAULT_PREFILL;
