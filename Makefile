@@ -18,6 +18,7 @@ DESTDIR ?=
 MODEL ?= models/SmolLM2-135M-Instruct.Q4_1.gguf
 PROMPT ?= What is the capital of France?
 SUITES ?=# names of suites, as in `make test SUITES="gguf cli"`; empty: all
+EMULATOR ?=# a command that the suites run under, when they are built for another processor
 PEER ?=# a program that `make bench` runs in turn with weft
 FUZZ ?= gguf
 FUZZ_SECONDS ?= 60
@@ -56,6 +57,10 @@ KERNEL_FLAGS = -fno-math-errno
 # One instruction set for one object each: the rest must run on any processor.
 AVX2_FLAGS = -mavx2 -mfma -mf16c
 AVX512_FLAGS = $(AVX2_FLAGS) -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni
+NEON_DOTPROD_FLAGS = -march=armv8.2-a+dotprod
+NEON_I8MM_FLAGS = $(NEON_DOTPROD_FLAGS)+i8mm
+# For arm64, gcc 12 fails with an internal error where it vectorises a reduction by fmax, as tests have them.
+TEST_FLAGS = -Itests -isystem lib/weft $(if $(filter aarch64-%,$(TARGET)),-fno-tree-vectorize)
 
 # libedit: line editing in chat, which reads plain lines without it; `make EDIT_LIBS=` leaves it out.
 ifeq ($(origin EDIT_LIBS),undefined)
@@ -71,12 +76,16 @@ TEST_LIBS = -lcmocka -ljansson
 # ---- what is built from what ----
 
 X86_ONLY = src/cpu/isa/avx2.c src/cpu/isa/avx512.c
+ARM64_ONLY = src/cpu/isa/neon_base.c src/cpu/isa/neon_dotprod.c src/cpu/isa/neon_i8mm.c
 LIB_SRC := $(wildcard src/*/*.c src/*/*/*.c)
 # Without a binding there is no GPU code; otherwise only the bindings that are not asked for are left out.
 ALL_BINDINGS = $(GENERATIONS_all:%=src/gpu/abi/%.c)
 LIB_SRC := $(filter-out $(if $(GENERATIONS),$(filter-out $(GENERATIONS:%=src/gpu/abi/%.c),$(ALL_BINDINGS)),src/gpu/%),$(LIB_SRC))
 ifeq ($(filter x86_64-%,$(TARGET)),)
 LIB_SRC := $(filter-out $(X86_ONLY),$(LIB_SRC))
+endif
+ifeq ($(filter aarch64-% arm64-%,$(TARGET)),)
+LIB_SRC := $(filter-out $(ARM64_ONLY),$(LIB_SRC))
 endif
 WGSL := $(wildcard src/gpu/wgsl/*.wgsl)
 APP_SRC := $(wildcard app/cli/*.c)
@@ -125,13 +134,16 @@ $(1): FORCE
 	@mkdir -p $$(@D)
 	@printf '%s\n' '$$(subst ','\'',$(2))' | cmp -s - $$@ || printf '%s\n' '$$(subst ','\'',$(2))' >$$@
 endef
-$(eval $(call stamp,$(BUILD)/flags,$$(CC) $$(COMPILER) $$(COMMON) $$(CPPFLAGS) $$(CFLAGS) $$(KERNEL_FLAGS) $$(AVX512_FLAGS) $$(EDIT_LIBS)))
+$(eval $(call stamp,$(BUILD)/flags,$$(CC) $$(COMPILER) $$(COMMON) $$(CPPFLAGS) $$(CFLAGS) $$(KERNEL_FLAGS) $$(AVX512_FLAGS) \
+  $$(NEON_I8MM_FLAGS) $$(TEST_FLAGS) $$(EDIT_LIBS)))
 $(eval $(call stamp,$(BUILD)/sources,$$(LIB_SRC) $$(WGSL) $$(APP_SRC) $$(SUPPORT_SRC)))
 
 FLAGS_src/cpu/isa/avx2.c = $(AVX2_FLAGS)
 FLAGS_src/cpu/isa/avx512.c = $(AVX512_FLAGS)
+FLAGS_src/cpu/isa/neon_dotprod.c = $(NEON_DOTPROD_FLAGS)
+FLAGS_src/cpu/isa/neon_i8mm.c = $(NEON_I8MM_FLAGS)
 # All flags that the source $< is compiled with.
-flags = $(COMMON) $(if $(filter src/cpu/%,$<),$(KERNEL_FLAGS)) $(if $(filter tests/%,$<),-Itests -isystem lib/weft) $(FLAGS_$<) $(CPPFLAGS)
+flags = $(COMMON) $(if $(filter src/cpu/%,$<),$(KERNEL_FLAGS)) $(if $(filter tests/%,$<),$(TEST_FLAGS)) $(FLAGS_$<) $(CPPFLAGS)
 
 $(OBJ)/%.o: %.c $(BUILD)/flags
 	@mkdir -p $(@D)
@@ -230,6 +242,7 @@ run-suites: export UBSAN_OPTIONS = exitcode=99:print_stacktrace=1
 run-suites: export TSAN_OPTIONS = exitcode=99
 run-suites: export WEFT_TEST_FIXED_LAYOUT = $(if $(filter thread,$(SAN)),1)
 run-suites: export WEFT_TEST_PROGRAM = $(APP)
+run-suites: export WEFT_TEST_EMULATOR = $(EMULATOR)
 run-suites: export WEFT_TEST_CC = $(CC) $(SANITIZE)
 run-suites: build $(CHOSEN_BIN)
 	@tools/run_tests.sh $(CHOSEN_BIN)

@@ -769,6 +769,25 @@ static void unknown_variants_are_refused(void **state) {
   }
 }
 
+/* Variants that share the part of their name before "_" are a family; arm64's are. */
+static void a_family_is_its_best_variant(void **state) {
+  (void)state;
+  const char *best = NULL;
+  for (int i = 0; weft_cpu_variant_name(i) && !best; i++)
+    if (weft_cpu_variant_usable(i) && strncmp(weft_cpu_variant_name(i), "neon_", 5) == 0)
+      best = weft_cpu_variant_name(i);
+  setenv("WEFT_CPU", "neon", 1);
+#if defined(__aarch64__)
+  assert_non_null(best);
+  assert_string_equal(weft_cpu_variant_selected(), best);
+#else
+  assert_null(best);
+  expect_no_device(WEFT_DEVICE_CPU, 1, WEFT_EINVAL, "WEFT_CPU=neon: no such variant");
+#endif
+  setenv("WEFT_CPU", "neo", 1);
+  expect_no_device(WEFT_DEVICE_CPU, 1, WEFT_EINVAL, "WEFT_CPU=neo: no such variant");
+}
+
 static void variants_are_listed_best_first(void **state) {
   (void)state;
   const char *best = NULL, *last = NULL;
@@ -942,6 +961,7 @@ int main(void) {
       TENSOR_TEST(defaults_open_a_device),
       TENSOR_TEST(there_is_no_gpu),
       TENSOR_TEST(unknown_variants_are_refused),
+      TENSOR_TEST(a_family_is_its_best_variant),
       TENSOR_TEST(variants_are_listed_best_first),
       TENSOR_TEST(first_error_of_an_expression_stays),
       TENSOR_TEST(null_operands_give_null),

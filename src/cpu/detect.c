@@ -4,6 +4,12 @@
 #include <stdlib.h> /* getenv */
 #include <string.h>
 
+#if defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
+#elif defined(__aarch64__) && defined(__APPLE__)
+#include <sys/sysctl.h>
+#endif
+
 static bool always(void) { return true; }
 
 #if defined(__x86_64__) || defined(_M_X64)
@@ -16,6 +22,20 @@ static bool has_avx512(void) {
          __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
          __builtin_cpu_supports("avx512vnni");
 }
+#elif defined(__aarch64__) && defined(__linux__)
+static bool has_dotprod(void) { return getauxval(AT_HWCAP) & HWCAP_ASIMDDP; }
+static bool has_i8mm(void) { return has_dotprod() && (getauxval(AT_HWCAP2) & HWCAP2_I8MM); }
+#elif defined(__aarch64__) && defined(__APPLE__)
+static bool has_feature(const char *name) {
+  int value = 0;
+  size_t n_bytes = sizeof value;
+  return sysctlbyname(name, &value, &n_bytes, NULL, 0) == 0 && value;
+}
+static bool has_dotprod(void) { return has_feature("hw.optional.arm.FEAT_DotProd"); }
+static bool has_i8mm(void) { return has_dotprod() && has_feature("hw.optional.arm.FEAT_I8MM"); }
+#elif defined(__aarch64__) /* no way to ask is known here */
+static bool has_dotprod(void) { return false; }
+static bool has_i8mm(void) { return false; }
 #endif
 
 static const struct variant {
@@ -25,6 +45,10 @@ static const struct variant {
 #if defined(__x86_64__) || defined(_M_X64)
     {&weft__kernels_avx512, has_avx512},
     {&weft__kernels_avx2, has_avx2},
+#elif defined(__aarch64__)
+    {&weft__kernels_neon_i8mm, has_i8mm},
+    {&weft__kernels_neon_dotprod, has_dotprod},
+    {&weft__kernels_neon_base, always},
 #endif
     {&weft__kernels_scalar, always},
 };
@@ -47,6 +71,16 @@ static const weft__cpu_kernels *unknown_variant(const char *name, const char *wh
   return NULL;
 }
 
+/* The best usable variant of a family: neon is neon_i8mm, neon_dotprod and neon_base. */
+static const weft__cpu_kernels *best_of_family(const char *family) {
+  size_t n = strlen(family);
+  for (size_t i = 0; i < WEFT_COUNT(VARIANTS); i++) {
+    const char *name = VARIANTS[i].kernels->name;
+    if (strncmp(name, family, n) == 0 && name[n] == '_' && VARIANTS[i].is_usable()) return VARIANTS[i].kernels;
+  }
+  return unknown_variant(family, "no such variant");
+}
+
 const weft__cpu_kernels *weft__cpu_select(void) {
   const char *name = getenv("WEFT_CPU");
   for (size_t i = 0; i < WEFT_COUNT(VARIANTS); i++) {
@@ -57,5 +91,5 @@ const weft__cpu_kernels *weft__cpu_select(void) {
       return is_usable ? VARIANTS[i].kernels : unknown_variant(name, "this processor cannot run it");
     }
   }
-  return unknown_variant(name, "no such variant");
+  return best_of_family(name);
 }

@@ -162,5 +162,8 @@ typedef struct weft__cpu_kernels {
 extern const weft__cpu_kernels weft__kernels_scalar;
 extern const weft__cpu_kernels weft__kernels_avx2;
 extern const weft__cpu_kernels weft__kernels_avx512;
+extern const weft__cpu_kernels weft__kernels_neon_base;
+extern const weft__cpu_kernels weft__kernels_neon_dotprod;
+extern const weft__cpu_kernels weft__kernels_neon_i8mm;
 
 #endif
