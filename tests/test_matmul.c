@@ -135,6 +135,32 @@ static void test_products(void **state) {
   test_each_device(2, check_all_types);
 }
 
+/* ---- on GPUs ---- */
+
+static void check_on_gpu(test_device *d) {
+  static const weft_dtype TYPES[] = {WEFT_Q8_0, WEFT_Q4_0};
+  static const int64_t SHAPES[][3] = {{1, 1, 32},     {1, 257, 96}, {2, 63, 288},  {3, 7, 1056},
+                                      {4, 65, 64},    {5, 1, 32},   {7, 130, 160}, {65, 63, 288},
+                                      {130, 257, 96}, {0, 7, 32},   {64, 0, 64}};
+  setenv("WEFT_STRICT", "1", 1);
+  for (size_t t = 0; t < WEFT_COUNT(TYPES); t++)
+    for (size_t i = 0; i < WEFT_COUNT(SHAPES); i++) {
+      problem p = make_problem(SHAPES[i][0], SHAPES[i][1], SHAPES[i][2], TYPES[t], d->arithmetic == WEFT_FAST, 30 + i);
+      double *tolerance = tolerances(&p);
+      weft_tensor *y = weft_matmul_nt(d->scope, input(d, &p), weight(d, &p, WEFT__WEIGHT_PRODUCT));
+      test_compare(weft_dtype_name(TYPES[t]), d, y, p.want, tolerance, 0, 0);
+      free(tolerance);
+      free_problem(&p);
+    }
+  unsetenv("WEFT_STRICT");
+}
+
+static void test_products_on_gpus(void **state) {
+  (void)state;
+  test_each_gpu(WEFT_FAST, check_on_gpu);
+  test_each_gpu(WEFT_EXACT, check_on_gpu);
+}
+
 /* Leading axes, and rows at a stride, give what contiguous rows give. */
 static void check_layouts(test_device *d) {
   problem p = make_problem(6, 33, 64, WEFT_Q4_1, d->arithmetic == WEFT_FAST, 5);
@@ -352,7 +378,7 @@ int main(void) {
       cmocka_unit_test(test_products),          cmocka_unit_test(test_layouts),
       cmocka_unit_test(test_composites),        cmocka_unit_test(test_batch_invariance),
       cmocka_unit_test(test_thread_invariance), cmocka_unit_test(test_extremes),
-      cmocka_unit_test(test_refusals),
+      cmocka_unit_test(test_refusals),          cmocka_unit_test(test_products_on_gpus),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

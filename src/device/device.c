@@ -44,7 +44,7 @@ static weft_status choose_adapter(const weft_device_options *o, int *index) {
 }
 
 static weft_status open_gpu(weft_device *device, const weft_device_options *o) {
-  weft__gpu_options options = {.power = o->power, .gemm_tile = o->gemm_tile};
+  weft__gpu_options options = {.power = o->power, .gemm_tile = o->gemm_tile, .is_exact = o->arithmetic == WEFT_EXACT};
   weft_status status = choose_adapter(o, &options.index);
   if (status) return status;
   /* AUTO passes over software drivers unless one is named: they are slower than the CPU path. */

@@ -63,20 +63,29 @@ static weft_status gpu_copy(weft__backend *backend, void *to, size_t to_offset, 
 
 /* ---- weights ---- */
 
-/* Every weight is uploaded as stored. */
+static weft_status load_quantized(weft__backend *backend, weft_dtype dtype, int64_t n_rows, int64_t n_cols,
+                                  const void *data, weft__storage *storage) {
+  LOCKED(weft__gpu_load_quantized(weft__gpu_of(backend), dtype, n_rows, n_cols, data, storage));
+}
+
+/* Quantised operands of products are laid out anew, everything else is uploaded as stored. */
 static weft_status gpu_load_weight(weft__backend *backend, weft_dtype dtype, int64_t n_rows, int64_t n_cols,
                                    const void *data, weft__weight_use use, weft__storage *storage) {
-  (void)use;
+  if (use == WEFT__WEIGHT_PRODUCT && weft__gpu_quantized_bits(dtype))
+    return load_quantized(backend, dtype, n_rows, n_cols, data, storage);
   weft__dtype_bytes(dtype, n_rows * n_cols, &storage->n_bytes);
   weft_status status = gpu_alloc(backend, storage->n_bytes, &storage->buffer);
   return status ? status : gpu_write(backend, storage->buffer, 0, data, storage->n_bytes);
 }
 
-/* Whether the kernels take the operands' types: f32 alone, but a weight of matmul_nt may be f16. */
+/* Whether the kernels take the operands' types: f32 alone, but a weight of matmul_nt may be f16 or laid out by
+ * load_weight. */
 static bool are_dtypes_supported(const weft__op_call *call) {
   for (int i = 0; i < call->n_inputs; i++) {
+    const weft_tensor *t = call->in[i];
     bool is_weight = call->op == WEFT_OP_ID_matmul_nt && i == 1;
-    if (call->in[i]->dtype != WEFT_F32 && !(is_weight && call->in[i]->dtype == WEFT_F16)) return false;
+    bool is_kept_so = t->dtype == WEFT_F16 || t->storage->layout == WEFT__LAYOUT_PACKED;
+    if (t->dtype != WEFT_F32 && !(is_weight && is_kept_so)) return false;
   }
   return true;
 }
@@ -202,6 +211,7 @@ weft_status weft__gpu_create(weft__backend **out, const weft__gpu_options *optio
   pthread_mutexattr_destroy(&recursive);
   gpu->base.class = &GPU_CLASS;
   gpu->gemm_tile = options->gemm_tile;
+  gpu->is_exact = options->is_exact;
   const char *checked = getenv("WEFT_GPU_CHECKED");
   gpu->is_checked = checked && *checked && strcmp(checked, "0");
   weft_status status = weft__gpu_library_open(&gpu->library);

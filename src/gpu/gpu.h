@@ -58,6 +58,7 @@ typedef struct weft__gpu {
   weft__adapter_info info;
   uint32_t features; /* found to work */
   int gemm_tile;     /* 0: by shape; else the textbook kernel with this tile (weft/device.h) */
+  bool is_exact;     /* activations are not quantised */
   bool is_checked;   /* WEFT_GPU_CHECKED: shaders keep their bounds checks */
   weft__gpu_memory *memory;
   weft__pipelines *pipelines;
@@ -76,6 +77,7 @@ typedef struct weft__gpu_options {
   int index; /* of the adapter, -1 to choose by `power` */
   weft_power power;
   int gemm_tile;       /* of weft_device_options */
+  bool is_exact;       /* likewise */
   bool admit_software; /* a software driver may be chosen */
 } weft__gpu_options;
 
@@ -128,10 +130,25 @@ uint32_t weft__gpu_kernel_params_bytes(weft__gpu_kernel kernel);
  * boundary that a binding may have, and *offset is the window's first element within it. */
 weft__gpu_range weft__gpu_window(const weft__gpu *gpu, const weft_tensor *t, int64_t first, int64_t n,
                                  uint32_t *offset);
+/* The same for n words from word `first` of a storage on; *offset is in words. */
+weft__gpu_range weft__gpu_words(const weft__gpu *gpu, const weft__storage *storage, uint64_t first, int64_t n,
+                                uint32_t *offset);
 /* Elements that fit a binding after the worst alignment: a multiple of 1024. */
 int64_t weft__gpu_window_elements(const weft__gpu *gpu);
 
 /* ---- op_*.c ---- */
+
+/* c = a @ b, each transposed or not, f32 (b may be f16), with batch axes (op_matmul.c). */
+weft_status weft__gpu_product(weft__gpu *gpu, const weft_tensor *a, bool transpose_a, const weft_tensor *b,
+                              bool transpose_b, const weft_tensor *c);
+
+/* Weights of quantised formats (op_quantized.c): bits of a quant, 0 for a format that is not kept so. */
+int weft__gpu_quantized_bits(weft_dtype dtype);
+weft_status weft__gpu_load_quantized(weft__gpu *gpu, weft_dtype dtype, int64_t m, int64_t k, const void *data,
+                                     weft__storage *storage);
+/* y = a @ w^T for a packed w. */
+weft_status weft__gpu_product_quantized(weft__gpu *gpu, const weft_tensor *a, const weft_tensor *w,
+                                        const weft_tensor *y);
 
 /* to = from, of one shape and 4 bytes an element, each by its own strides (op_copy.c). */
 weft_status weft__gpu_copy_strided(weft__gpu *gpu, const weft_tensor *from, const weft_tensor *to);

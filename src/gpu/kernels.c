@@ -75,7 +75,8 @@ static bool is_for(const entry *e, const weft__wgsl_const *constants) {
 static weft__gpu_pipeline *build(weft__gpu *gpu, weft__gpu_kernel kernel, const weft__wgsl_const *constants) {
   weft__bytes text = {0};
   weft_status status = weft__wgsl_specialise(KERNELS[kernel].wgsl, constants, &text);
-  if (!status) status = weft__bytes_printf(&text, "%s%s", WGSL_common, KERNELS[kernel].params);
+  const char *dot = gpu->info.features & WEFT__GPU_PACKED_DOT ? WGSL_dot_packed : WGSL_dot_plain;
+  if (!status) status = weft__bytes_printf(&text, "%s%s%s", WGSL_common, dot, KERNELS[kernel].params);
   if (!status)
     status = weft__bytes_printf(&text, "@group(0) @binding(%d) var<uniform> p: Params;\n", KERNELS[kernel].n_buffers);
   weft__gpu_pipeline *pipeline = NULL;

@@ -303,14 +303,18 @@ int64_t weft__gpu_window_elements(const weft__gpu *gpu) {
   return (int64_t)(n / 1024 * 1024);
 }
 
-weft__gpu_range weft__gpu_window(const weft__gpu *gpu, const weft_tensor *t, int64_t first, int64_t n,
-                                 uint32_t *offset) {
-  uint64_t start = (uint64_t)(t->offset + first) * 4,
-           aligned = start / gpu->info.limits.storage_alignment * gpu->info.limits.storage_alignment;
+weft__gpu_range weft__gpu_words(const weft__gpu *gpu, const weft__storage *storage, uint64_t first, int64_t n,
+                                uint32_t *offset) {
+  uint64_t start = first * 4, aligned = start / gpu->info.limits.storage_alignment * gpu->info.limits.storage_alignment;
   size_t capacity;
-  weft__size_class(t->storage->n_bytes, &capacity);
+  weft__size_class(storage->n_bytes, &capacity);
   uint64_t n_bytes = (start - aligned + (uint64_t)(n > 0 ? n : 1) * 4 + 15) / 16 * 16; /* no binding is empty */
   if (aligned + n_bytes > capacity) n_bytes = capacity - aligned;
   *offset = (uint32_t)((start - aligned) / 4);
-  return (weft__gpu_range){t->storage->buffer, aligned, n_bytes};
+  return (weft__gpu_range){storage->buffer, aligned, n_bytes};
+}
+
+weft__gpu_range weft__gpu_window(const weft__gpu *gpu, const weft_tensor *t, int64_t first, int64_t n,
+                                 uint32_t *offset) {
+  return weft__gpu_words(gpu, t->storage, (uint64_t)(t->offset + first), n, offset);
 }

@@ -358,8 +358,8 @@ static weft_status gather(weft__gpu *gpu, const weft_tensor *from, weft_tensor *
   return status ? status : weft__gpu_copy_strided(gpu, from, to);
 }
 
-static weft_status run_product(weft__gpu *gpu, const weft_tensor *a, bool transpose_a, const weft_tensor *b,
-                               bool transpose_b, const weft_tensor *c) {
+weft_status weft__gpu_product(weft__gpu *gpu, const weft_tensor *a, bool transpose_a, const weft_tensor *b,
+                              bool transpose_b, const weft_tensor *c) {
   weft_tensor whole_a, whole_b;
   weft__storage storage_a = {.buffer = NULL}, storage_b = {.buffer = NULL};
   product p = {.gpu = gpu, .n_batch = 1};
@@ -402,12 +402,14 @@ weft_status weft__gpu_matmul(weft__backend *backend, const weft__op_call *call) 
   if (b.rank == 1) insert_axis(&b, attrs && attrs->transpose_b ? 0 : 1);
   if (call->in[0]->rank == 1) insert_axis(&c, c.rank - (call->in[1]->rank > 1));
   if (call->in[1]->rank == 1) insert_axis(&c, c.rank);
-  return run_product(weft__gpu_of(backend), &a, attrs && attrs->transpose_a, &b, attrs && attrs->transpose_b, &c);
+  return weft__gpu_product(weft__gpu_of(backend), &a, attrs && attrs->transpose_a, &b, attrs && attrs->transpose_b, &c);
 }
 
 weft_status weft__gpu_matmul_nt(weft__backend *backend, const weft__op_call *call) {
   if (weft_tensor_numel(call->out) == 0) return WEFT_OK;
+  if (call->in[1]->storage->layout == WEFT__LAYOUT_PACKED)
+    return weft__gpu_product_quantized(weft__gpu_of(backend), call->in[0], call->in[1], call->out);
   weft_tensor a = *call->in[0], c = *call->out;
   if (a.rank == 1) insert_axis(&a, 0), insert_axis(&c, 0);
-  return run_product(weft__gpu_of(backend), &a, false, call->in[1], true, &c);
+  return weft__gpu_product(weft__gpu_of(backend), &a, false, call->in[1], true, &c);
 }

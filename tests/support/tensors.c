@@ -39,17 +39,12 @@ static void with_cpu(const char *variant, weft_arithmetic arithmetic, int n_thre
 
 static struct { bool use_gpus; } state;
 
-void test_use_gpus(void) {
+void test_use_gpus(void) { state.use_gpus = true; }
+
+void test_each_gpu(weft_arithmetic arithmetic, void (*test)(test_device *d)) {
 #ifdef WEFT_GPU
   gpu_env_prepare();
-  state.use_gpus = true;
-#endif
-}
-
-/* Every generation; the first also with its shaders' checks on, and with the lowest limits. */
-static void each_gpu(void (*test)(test_device *d)) {
-#ifdef WEFT_GPU
-  const weft_device_options options = {.kind = WEFT_DEVICE_GPU, .arithmetic = WEFT_EXACT};
+  const weft_device_options options = {.kind = WEFT_DEVICE_GPU, .arithmetic = arithmetic};
   for (int i = 0; gpu_env_generations[i]; i++) {
     char variant[32];
     snprintf(variant, sizeof variant, "gpu %s", gpu_env_generations[i]);
@@ -65,7 +60,7 @@ static void each_gpu(void (*test)(test_device *d)) {
   }
   gpu_env_use(NULL);
 #else
-  (void)test;
+  (void)arithmetic, (void)test;
 #endif
 }
 
@@ -85,7 +80,7 @@ void test_each_device(int n_threads, void (*test)(test_device *d)) {
     unsetenv("WEFT_CPU");
   free(before);
   assert_true(n_run > 0);
-  if (state.use_gpus) each_gpu(test);
+  if (state.use_gpus) test_each_gpu(WEFT_EXACT, test);
 }
 
 void test_fill(float *data, size_t n, float scale, uint64_t seed) {

@@ -22,9 +22,12 @@ typedef struct test_device {
  * is fresh and closed afterwards. */
 void test_each_device(int n_threads, void (*test)(test_device *d));
 
-/* From now on test_each_device runs its test on every generation of the WebGPU library, too (first thing in main).  No
- * effect in a build without GPU code. */
+/* From now on test_each_device runs its test on GPUs, too, in exact arithmetic (first thing in main). */
 void test_use_gpus(void);
+
+/* Calls `test` with every generation of the WebGPU library; with the first also with its shaders' checks on, and with the
+ * lowest limits.  No effect in a build without GPU code. */
+void test_each_gpu(weft_arithmetic arithmetic, void (*test)(test_device *d));
 
 /* Seeded numbers: uniform in [-scale, scale). */
 void test_fill(float *data, size_t n, float scale, uint64_t seed);

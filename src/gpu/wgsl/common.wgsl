@@ -32,3 +32,8 @@ fn rms_factor(sums: vec2<f32>, n: u32, eps: f32) -> f32 {
   let scaled = inverseSqrt(sums.y / f32(n)) * 5.421010862427522e-20;
   return select(plain, scaled, sums.x > 3.4028234e38);
 }
+
+// The low nibble of each byte, less 8, as a signed byte.
+fn signed_nibbles(word: u32) -> u32 {
+  return ((word & 0x0f0f0f0fu | 0x80808080u) - 0x08080808u) ^ 0x80808080u;
+}
