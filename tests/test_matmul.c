@@ -211,7 +211,8 @@ static void assert_same_gate(const test_device *d, weft_tensor *fused, weft_tens
   float *steps = test_read(lowered);
   double *want = test_alloc(n, sizeof *want);
   for (size_t i = 0; i < n; i++) want[i] = (double)steps[i];
-  test_compare("matmul_nt_gated by gelu_tanh", d, fused, want, NULL, 1e-42, 4 * 0x1p-24); /* subnormals, times 3 */
+  /* Half a subnormal, 7e-46, meets an ungated product below 1e4. */
+  test_compare("matmul_nt_gated by gelu_tanh", d, fused, want, NULL, 1e-41, 4 * 0x1p-24);
   free(want);
   free(steps);
 }
