@@ -1,8 +1,9 @@
 /* test_tokenizer.c - byte-level BPE and SentencePiece: against reference ids, and part by part on small vocabularies.
  *
- * Reference ids are llama.cpp's (tests/golden/llama_cpp_v0.5.0.json) for SmolLM2 and Gemma, and those of Hugging Face's
- * tokenizers library (tests/golden/tokenizer_smollm2.json, see make_tokenizer_golden.py). */
+ * The references are llama.cpp's ids (tests/golden/llama_cpp_v0.5.0.json) for SmolLM2 and Gemma, and what Hugging Face's
+ * tokenizers and Google's sentencepiece make of random strings (make_tokenizer_golden.py says which files are which). */
 #include "support/byte_vocab.h"
+#include "support/spm_vocab.h"
 #include "tokenizer/bytes_unicode.h"
 #include "tokenizer/pretokenize.h"
 #include "weft/tokenizer.h"
@@ -12,6 +13,7 @@
 #include <stddef.h>
 #include <cmocka.h>
 #include <jansson.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,6 +57,29 @@ static weft_tokenizer *create_from(const byte_vocab *vocab) {
   gguf_writer_init(&w);
   if (create(&tokenizer, vocab, &w)) fail_msg("%s", weft_last_error());
   return tokenizer;
+}
+
+static weft_status create_spm(weft_tokenizer **out, const spm_vocab *vocab, gguf_writer *w) {
+  spm_vocab_write(vocab, w);
+  weft_gguf *gguf = byte_vocab_open(w);
+  weft_status status = weft_tokenizer_create(out, gguf);
+  weft_gguf_close(gguf);
+  return status;
+}
+
+static weft_tokenizer *create_from_spm(const spm_vocab *vocab) {
+  gguf_writer w;
+  weft_tokenizer *tokenizer = NULL;
+  gguf_writer_init(&w);
+  if (create_spm(&tokenizer, vocab, &w)) fail_msg("%s", weft_last_error());
+  return tokenizer;
+}
+
+static weft_tokenizer *create_small_spm(int adds_space) {
+  spm_vocab vocab;
+  spm_vocab_init(&vocab);
+  vocab.adds_space = adds_space;
+  return create_from_spm(&vocab);
 }
 
 static weft_tokenizer *create_small(void) {
@@ -172,6 +197,13 @@ static void assert_round_trip_of_known_bytes(const weft_tokenizer *tokenizer, co
   free(known);
 }
 
+/* The ids of a case, with special tokens and without. */
+static void assert_case(const weft_tokenizer *tokenizer, const json_t *text, const json_t *ids,
+                        const json_t *plain_ids) {
+  assert_json_ids(tokenizer, text, WEFT_TOKENIZE_NO_BOS, ids);
+  assert_json_ids(tokenizer, text, WEFT_TOKENIZE_NO_BOS | WEFT_TOKENIZE_NO_SPECIAL, plain_ids ? plain_ids : ids);
+}
+
 static void ids_equal_hugging_face(void **state) {
   (void)state;
   weft_tokenizer *tokenizer = load_model();
@@ -180,14 +212,75 @@ static void ids_equal_hugging_face(void **state) {
   assert_true(json_array_size(cases) >= 300);
   size_t i;
   json_array_foreach(cases, i, item) {
-    const json_t *text = json_object_get(item, "text"), *ids = json_object_get(item, "ids");
-    const json_t *plain_ids = json_object_get(item, "plain_ids");
-    assert_json_ids(tokenizer, text, 0, ids);
-    assert_json_ids(tokenizer, text, WEFT_TOKENIZE_NO_SPECIAL, plain_ids ? plain_ids : ids);
+    const json_t *text = json_object_get(item, "text");
+    assert_case(tokenizer, text, json_object_get(item, "ids"), json_object_get(item, "plain_ids"));
     assert_round_trip_of_known_bytes(tokenizer, json_string_value(text), json_string_length(text));
   }
   json_decref(root);
   weft_tokenizer_free(tokenizer);
+}
+
+/* SentencePiece reads U+2581 as a space; all else comes back. */
+static void assert_round_trip_of_spaces(const weft_tokenizer *tokenizer, const json_t *text) {
+  const char *bytes = json_string_value(text);
+  size_t n = json_string_length(text), n_expected = 0;
+  char *expected = malloc(n + 1);
+  assert_non_null(expected);
+  for (size_t i = 0; i < n;) {
+    bool is_mark = n - i >= 3 && memcmp(bytes + i, "\xE2\x96\x81", 3) == 0;
+    expected[n_expected++] = is_mark ? ' ' : bytes[i];
+    i += is_mark ? 3 : 1;
+  }
+  assert_decodes_to(tokenizer, bytes, n, expected, n_expected);
+  free(expected);
+}
+
+static void ids_equal_sentencepiece(void **state) {
+  (void)state;
+  weft_tokenizer *tokenizer = load_file("models/gemma-3-270m.Q4_K_M.gguf");
+  json_t *root = load_json("tests/golden/tokenizer_gemma.json"), *item;
+  const json_t *cases = json_object_get(root, "cases");
+  assert_true(json_array_size(cases) >= 250);
+  size_t i;
+  json_array_foreach(cases, i, item) {
+    const json_t *text = json_object_get(item, "text");
+    assert_case(tokenizer, text, json_object_get(item, "ids"), json_object_get(item, "plain_ids"));
+    assert_round_trip_of_spaces(tokenizer, text);
+  }
+  json_decref(root);
+  weft_tokenizer_free(tokenizer);
+}
+
+/* A tokenizer of pieces [spelling, score, type]. */
+static weft_tokenizer *create_from_pieces(const json_t *pieces) {
+  static spm_vocab vocab;
+  size_t i;
+  json_t *piece;
+  vocab = (spm_vocab){.adds_space = 1};
+  json_array_foreach(pieces, i, piece) spm_vocab_add(&vocab, json_string_value(json_array_get(piece, 0)),
+                                                     (float)json_real_value(json_array_get(piece, 1)),
+                                                     (int)json_integer_value(json_array_get(piece, 2)));
+  return create_from_spm(&vocab);
+}
+
+/* Two small vocabularies that want a space before words, with tokens for all bytes and with the unknown token only. */
+static void small_vocabularies_equal_sentencepiece(void **state) {
+  (void)state;
+  json_t *root = load_json("tests/golden/tokenizer_spm.json"), *item;
+  const json_t *cases = json_object_get(root, "cases"), *vocabularies = json_object_get(root, "vocabularies");
+  assert_true(json_array_size(cases) >= 200 && json_array_size(vocabularies) == 2);
+  for (size_t v = 0; v < 2; v++) {
+    weft_tokenizer *tokenizer = create_from_pieces(json_array_get(vocabularies, v));
+    size_t i;
+    json_array_foreach(cases, i, item) {
+      const json_t *text = json_object_get(item, "text"), *plain_ids = json_object_get(item, "plain_ids");
+      assert_case(tokenizer, text, json_array_get(json_object_get(item, "ids"), v),
+                  plain_ids ? json_array_get(plain_ids, v) : NULL);
+      if (v == 0) assert_round_trip_of_spaces(tokenizer, text);
+    }
+    weft_tokenizer_free(tokenizer);
+  }
+  json_decref(root);
 }
 
 static void model_names_its_tokens(void **state) {
@@ -288,6 +381,40 @@ static void assert_split(const char *name, const char *text, const char *expecte
   assert_string_equal(joined.data, expected);
   weft__bytes_clear(&joined);
   weft__pretokenizer_free(p);
+}
+
+/* Compares pieces with a list of them, from *n on. */
+typedef struct piece_list {
+  const json_t *expected;
+  size_t n;
+} piece_list;
+
+static weft_status compare_piece(void *context, const char *piece, size_t n) {
+  piece_list *list = context;
+  const json_t *expected = json_array_get(list->expected, list->n++);
+  assert_non_null(expected);
+  assert_int_equal(n, json_string_length(expected));
+  assert_memory_equal(piece, json_string_value(expected), n);
+  return WEFT_OK;
+}
+
+static void pieces_equal_hugging_face(void **state) {
+  (void)state;
+  json_t *root = load_json("tests/golden/pretokenizer.json"), *item;
+  const json_t *cases = json_object_get(root, "cases");
+  assert_true(json_array_size(cases) >= 600);
+  size_t i;
+  json_array_foreach(cases, i, item) {
+    const json_t *pre = json_object_get(item, "pre"), *text = json_object_get(item, "text");
+    weft__pretokenizer *p = NULL;
+    piece_list list = {json_object_get(item, "pieces"), 0};
+    assert_int_equal(weft__pretokenizer_create(&p, json_string_value(pre), json_string_length(pre)), WEFT_OK);
+    assert_int_equal(weft__pretokenize(p, json_string_value(text), json_string_length(text), compare_piece, &list),
+                     WEFT_OK);
+    assert_int_equal(list.n, json_array_size(list.expected));
+    weft__pretokenizer_free(p);
+  }
+  json_decref(root);
 }
 
 static void gpt2_pattern(void **state) {
@@ -498,6 +625,162 @@ static void long_texts_are_encoded(void **state) {
     assert_round_trip(t, text, n + n_last);
   }
   free(text);
+  weft_tokenizer_free(t);
+}
+
+/* ---- SentencePiece ---- */
+
+static void scores_decide_what_is_joined(void **state) {
+  (void)state;
+  weft_tokenizer *t = create_small_spm(0);
+  assert_pieces(t, "abc", "abc");
+  assert_pieces(t, "bcab", "bc,ab");
+  assert_pieces(t, "aaaaaaa", "aaaa,aa,a");
+  assert_pieces(t, " a  ab", " a, , ab");
+  assert_pieces(t, "aab", "a,ab");
+  /* "ab" and "bc" have one score: the left one is joined first. */
+  assert_pieces(t, "xabcx", "x,abc,x");
+  /* One token spans words. */
+  assert_pieces(t, "ab xx", "ab, ,xx");
+  assert_pieces(t, "bb x", "b,b ,x");
+  assert_pieces(t, "", "");
+  weft_tokenizer_free(t);
+}
+
+/* The obvious algorithm on one character a symbol: join the leftmost pair of the highest score until there is none. */
+static void join_slowly(const spm_vocab *vocab, char *text) {
+  for (;;) {
+    char *best = NULL;
+    float best_score = 0;
+    for (char *left = text, *comma; (comma = strchr(left, ',')); left = comma + 1) {
+      char pair[64];
+      size_t n_right = strcspn(comma + 1, ",");
+      snprintf(pair, sizeof pair, "%.*s%.*s", (int)(comma - left), left, (int)n_right, comma + 1);
+      for (size_t id = 0; id < vocab->n_tokens; id++)
+        if (vocab->types[id] == TOKEN_NORMAL && !strcmp(vocab->tokens[id], pair) &&
+            (!best || vocab->scores[id] > best_score))
+          best = comma, best_score = vocab->scores[id];
+    }
+    if (!best) return;
+    memmove(best, best + 1, strlen(best));
+  }
+}
+
+static void joining_equals_the_obvious_algorithm(void **state) {
+  (void)state;
+  spm_vocab vocab;
+  spm_vocab_init(&vocab);
+  vocab.adds_space = 0;
+  weft_tokenizer *t = create_from_spm(&vocab);
+  uint32_t random = 1;
+  for (int round = 0; round < 300; round++) {
+    char text[61], slow[2 * sizeof text];
+    size_t n = (size_t)round % 60 + 1;
+    for (size_t i = 0; i < n; i++) {
+      random = random * 1664525 + 1013904223;
+      text[i] = slow[2 * i] = "aaabbcx"[(random >> 16) % 7];
+      slow[2 * i + 1] = ',';
+    }
+    text[n] = slow[2 * n - 1] = 0;
+    join_slowly(&vocab, slow);
+    assert_pieces(t, text, slow);
+  }
+  weft_tokenizer_free(t);
+}
+
+/* A space before the text and behind added tokens, which decoding takes away again. */
+static void space_before_words_is_added(void **state) {
+  (void)state;
+  weft_tokenizer *t = create_small_spm(-1), *without = create_small_spm(0);
+  assert_pieces(t, "ab", " ab");
+  assert_pieces(t, " ab", " , ab");
+  assert_pieces(t, "<s>ab</s>ab", "<s>, ab,</s>, ab");
+  assert_pieces(t, "<s></s>", "<s>,</s>");
+  assert_pieces(t, "", "");
+  assert_pieces(without, "ab<s>ab", "ab,<s>,ab");
+  static const char *const texts[] = {"<s>q</s>", "<s> q</s>", " q", "  q", "a <x> b", "a<x>b", "\n\n \n\n", "", " "};
+  for (size_t i = 0; i < WEFT_COUNT(texts); i++) {
+    assert_round_trip(t, texts[i], strlen(texts[i]));
+    assert_round_trip(without, texts[i], strlen(texts[i]));
+  }
+  weft_tokenizer_free(t);
+  weft_tokenizer_free(without);
+}
+
+static void bytes_stand_for_what_has_no_token(void **state) {
+  (void)state;
+  weft_tokenizer *t = create_small_spm(0);
+  char bytes[256];
+  for (int i = 0; i < 256; i++) bytes[i] = (char)i;
+  assert_ids(t, "\xE6\x97\xA5", 3, 0, (int32_t[]){3 + 0xE6, 3 + 0x97, 3 + 0xA5}, 3);
+  assert_pieces(t, "\xC3\xA9", "\xC3\xA9");
+  assert_ids(t, "\xC3", 1, 0, (int32_t[]){3 + 0xC3}, 1);
+  assert_ids(t, "\xE6\x97q", 3, 0, (int32_t[]){3 + 0xE6, 3 + 0x97, 3 + 'q'}, 3);
+  assert_ids(t, "<0x41>", 6, 0, (int32_t[]){3 + '<', 3 + '0', weft_tokenizer_find(t, "x"), 3 + '4', 3 + '1', 3 + '>'},
+             6);
+  assert_round_trip(t, bytes, 256);
+  assert_decodes_to(t, "a\xE2\x96\x81x", 5, "a x", 3);
+  weft_tokenizer_free(t);
+}
+
+/* Without tokens for bytes; a run of unknown characters is one token. */
+static void unknown_token_stands_for_the_rest(void **state) {
+  (void)state;
+  spm_vocab vocab;
+  spm_vocab_init(&vocab);
+  vocab.adds_space = 0;
+  for (int byte = 0; byte < 256; byte++) vocab.types[3 + byte] = TOKEN_NORMAL;
+  weft_tokenizer *t = create_from_spm(&vocab);
+  assert_pieces(t, "aqqqb\xE6\x97\xA5\xE6\x9C\xAC", "a,<unk>,b,<unk>");
+  assert_pieces(t, "q<unk>q", "<unk>,<unk>,<unk>");
+  assert_true(weft_tokenizer_is_special(t, 0));
+  weft_tokenizer_free(t);
+}
+
+/* Special tokens do not come out of joining, whatever pieces there are and whatever their score. */
+static void joining_makes_no_special_token(void **state) {
+  (void)state;
+  spm_vocab vocab;
+  spm_vocab_init(&vocab);
+  vocab.adds_space = 0;
+  static const char *const pieces[] = {"<", "s", ">", "<s", "s>", "/", "</", "</s"};
+  for (size_t i = 0; i < WEFT_COUNT(pieces); i++) spm_vocab_add(&vocab, pieces[i], -40 - (float)i, TOKEN_NORMAL);
+  weft_tokenizer *t = create_from_spm(&vocab);
+  assert_pieces(t, "<s>a", "<s>,a");
+  assert_pieces_in(t, "<s>a", WEFT_TOKENIZE_NO_SPECIAL, NULL, 0, "<s,>,a");
+  assert_pieces_in(t, "<s>a</s>", 0, &(weft_text_span){3, 5}, 1, "<s>,a,</,s>");
+  weft_tokenizer_free(t);
+}
+
+static void long_texts_are_joined(void **state) {
+  (void)state;
+  static const char *const units[] = {"a",    " ",   "ab", "b x",  "abc ",         "\n",
+                                      "\n\n", "<x>", "<",  "\xFF", "\xE6\x97\xA5", "xx a"};
+  size_t n_text = 1 << 20;
+  char *text = malloc(n_text);
+  assert_non_null(text);
+  for (int adds_space = 0; adds_space < 2; adds_space++) {
+    weft_tokenizer *t = create_small_spm(adds_space);
+    for (size_t i = 0; i < WEFT_COUNT(units); i++) {
+      size_t n_unit = strlen(units[i]), n = 0;
+      for (; n + n_unit <= n_text; n += n_unit) memcpy(text + n, units[i], n_unit);
+      assert_round_trip(t, text, n);
+    }
+    weft_tokenizer_free(t);
+  }
+  free(text);
+}
+
+static void spm_texts_start_with_bos(void **state) {
+  (void)state;
+  weft_tokenizer *t = load_file("models/gemma-3-270m.Q4_K_M.gguf");
+  assert_int_equal(weft_tokenizer_bos(t), 2);
+  assert_pieces(t, "", "<bos>");
+  assert_pieces(t, "<bos><bos>x", "<bos>,<bos>,x");
+  assert_pieces(t, "a\n\n\nb<h1>", "<bos>,a,\n\n\n,b,<h1>");
+  assert_true(weft_tokenizer_is_end(t, 1) && weft_tokenizer_is_end(t, 106));
+  /* An HTML tag by name, not the end of a text. */
+  assert_false(weft_tokenizer_is_end(t, weft_tokenizer_find(t, "</s>")));
   weft_tokenizer_free(t);
 }
 
@@ -768,6 +1051,75 @@ static const struct {
     {add_bos_is_a_number, WEFT_EFORMAT, {"add_bos_token", "bool"}},
 };
 
+static void spm_no_scores(spm_vocab *vocab, gguf_writer *w) { (void)w, vocab->n_scores = 0; }
+static void spm_few_scores(spm_vocab *vocab, gguf_writer *w) { (void)w, vocab->n_scores--; }
+static void spm_nan(spm_vocab *vocab, gguf_writer *w) { (void)w, vocab->scores[260] = NAN; }
+static void spm_infinite(spm_vocab *vocab, gguf_writer *w) { (void)w, vocab->scores[260] = -INFINITY; }
+static void spm_byte_misspelled(spm_vocab *vocab, gguf_writer *w) { (void)w, vocab->tokens[20] = "<0x1g>"; }
+static void spm_byte_short(spm_vocab *vocab, gguf_writer *w) { (void)w, vocab->tokens[20] = "<0x11"; }
+static void spm_byte_empty(spm_vocab *vocab, gguf_writer *w) { (void)w, vocab->tokens[20] = ""; }
+static void spm_remove_spaces(spm_vocab *vocab, gguf_writer *w) {
+  (void)vocab;
+  gguf_writer_bool(w, "tokenizer.ggml.remove_extra_whitespaces", 1);
+}
+static void spm_scores_are_text(spm_vocab *vocab, gguf_writer *w) {
+  vocab->n_scores = 0;
+  gguf_writer_strings(w, "tokenizer.ggml.scores", vocab->tokens, vocab->n_tokens);
+}
+
+static const struct {
+  void (*spoil)(spm_vocab *vocab, gguf_writer *w);
+  weft_status status;
+  const char *words[2];
+} wrong_spm_files[] = {
+    {spm_no_scores, WEFT_EFORMAT, {"tokenizer.ggml.scores", "not an array of 278"}},
+    {spm_few_scores, WEFT_EFORMAT, {"tokenizer.ggml.scores", "not an array of 278"}},
+    {spm_nan, WEFT_EFORMAT, {"token 260", "not a finite"}},
+    {spm_infinite, WEFT_EFORMAT, {"token 260", "-inf"}},
+    {spm_byte_misspelled, WEFT_EFORMAT, {"token 20 '<0x1g>'", "<0xHH>"}},
+    {spm_byte_short, WEFT_EFORMAT, {"token 20 ", "<0xHH>"}},
+    {spm_byte_empty, WEFT_EFORMAT, {"token 20 ''", "<0xHH>"}},
+    {spm_remove_spaces, WEFT_EUNSUPPORTED, {"remove_extra_whitespaces", "not supported"}},
+    {spm_scores_are_text, WEFT_EFORMAT, {"tokenizer.ggml.scores", "numbers"}},
+};
+
+static void wrong_spm_files_are_refused(void **state) {
+  (void)state;
+  for (size_t i = 0; i < WEFT_COUNT(wrong_spm_files); i++) {
+    spm_vocab vocab;
+    gguf_writer w;
+    weft_tokenizer *t = NULL;
+    spm_vocab_init(&vocab);
+    gguf_writer_init(&w);
+    wrong_spm_files[i].spoil(&vocab, &w);
+    weft_status status = create_spm(&t, &vocab, &w);
+    const char *message = weft_last_error();
+    if (status != wrong_spm_files[i].status || t) fail_msg("case %zu: %s: %s", i, weft_status_name(status), message);
+    for (int word = 0; word < 2; word++)
+      if (!strstr(message, wrong_spm_files[i].words[word])) fail_msg("case %zu: message '%s'", i, message);
+  }
+}
+
+/* A byte may lack its token only if there is an unknown one. */
+static void bytes_or_an_unknown_token_are_needed(void **state) {
+  (void)state;
+  spm_vocab vocab;
+  gguf_writer w;
+  weft_tokenizer *t = NULL;
+  spm_vocab_init(&vocab);
+  vocab.types[3 + 0x41] = TOKEN_NORMAL;
+  gguf_writer_init(&w);
+  gguf_writer_string(&w, "tokenizer.ggml.model", "llama");
+  gguf_writer_strings(&w, "tokenizer.ggml.tokens", vocab.tokens, vocab.n_tokens);
+  gguf_writer_array(&w, "tokenizer.ggml.scores", WEFT_GGUF_F32, vocab.scores, vocab.n_scores);
+  gguf_writer_array(&w, "tokenizer.ggml.token_type", WEFT_GGUF_I32, vocab.types, vocab.n_tokens);
+  weft_gguf *gguf = byte_vocab_open(&w);
+  assert_int_equal(weft_tokenizer_create(&t, gguf), WEFT_EFORMAT);
+  assert_non_null(strstr(weft_last_error(), "no token for the byte 0x41"));
+  assert_null(t);
+  weft_gguf_close(gguf);
+}
+
 static void wrong_files_are_refused(void **state) {
   (void)state;
   for (size_t i = 0; i < WEFT_COUNT(wrong_files); i++) {
@@ -801,25 +1153,19 @@ static void optional_entries_may_be_absent(void **state) {
 
 /* Makes the n-th allocation of creating, encoding and decoding fail, for every n.  A failure inside the compiler of
  * patterns only costs speed, so the functions may succeed; then their result must be right. */
-static void exhausted_memory_is_a_status(void **state) {
-  (void)state;
-  byte_vocab vocab;
-  gguf_writer w;
-  byte_vocab_init(&vocab);
-  gguf_writer_init(&w);
-  byte_vocab_write(&vocab, &w);
-  weft_gguf *gguf = byte_vocab_open(&w);
+static void exhaust_memory(const weft_gguf *gguf, size_t n_expected) {
+  static const char text[] = "ab<x>bc 12\xCC\x81\xFF";
   int n_failures = 0;
   bool last_failed = true;
   for (long n = 1; n <= 100; n++) {
     weft_tokenizer *t = NULL;
     int32_t *ids = NULL;
-    char *text = NULL;
-    size_t n_ids = 0, n_text = 0;
+    char *decoded = NULL;
+    size_t n_ids = 0, n_decoded = 0;
     weft__alloc_fail_at(n);
     weft_status status = weft_tokenizer_create(&t, gguf);
-    if (!status) status = weft_tokenizer_encode(t, "ab<x>bc 12\xFF", 11, 0, NULL, 0, &ids, &n_ids);
-    if (!status) status = weft_tokenizer_decode(t, ids, n_ids, 0, &text, &n_text);
+    if (!status) status = weft_tokenizer_encode(t, text, strlen(text), 0, NULL, 0, &ids, &n_ids);
+    if (!status) status = weft_tokenizer_decode(t, ids, n_ids, 0, &decoded, &n_decoded);
     weft__alloc_fail_at(0);
     last_failed = status != WEFT_OK;
     n_failures += last_failed;
@@ -827,15 +1173,38 @@ static void exhausted_memory_is_a_status(void **state) {
       assert_int_equal(status, WEFT_ENOMEM);
       assert_int_equal(weft_last_status(), WEFT_ENOMEM);
     } else {
-      assert_int_equal(n_ids, 7);
-      assert_string_equal(text, "ab<x>bc 12\xFF");
+      assert_int_equal(n_ids, n_expected);
+      assert_string_equal(decoded, text);
     }
-    weft_free(text);
+    weft_free(decoded);
     weft_free(ids);
     weft_tokenizer_free(t);
   }
-  assert_true(n_failures > 20);
+  assert_true(n_failures > 10);
   assert_false(last_failed);
+}
+
+static void exhausted_memory_is_a_status(void **state) {
+  (void)state;
+  static const char *const pres[] = {"smollm", "qwen2", "llama-bpe"};
+  for (size_t i = 0; i < WEFT_COUNT(pres); i++) {
+    byte_vocab vocab;
+    gguf_writer w;
+    byte_vocab_init(&vocab);
+    vocab.pre = pres[i];
+    gguf_writer_init(&w);
+    byte_vocab_write(&vocab, &w);
+    weft_gguf *gguf = byte_vocab_open(&w);
+    exhaust_memory(gguf, 9);
+    weft_gguf_close(gguf);
+  }
+  spm_vocab vocab;
+  gguf_writer w;
+  spm_vocab_init(&vocab);
+  gguf_writer_init(&w);
+  spm_vocab_write(&vocab, &w);
+  weft_gguf *gguf = byte_vocab_open(&w);
+  exhaust_memory(gguf, 10);
   weft_gguf_close(gguf);
 }
 
@@ -870,11 +1239,14 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(ids_equal_llama_cpp),
       cmocka_unit_test(ids_equal_hugging_face),
+      cmocka_unit_test(ids_equal_sentencepiece),
+      cmocka_unit_test(small_vocabularies_equal_sentencepiece),
       cmocka_unit_test(model_names_its_tokens),
       cmocka_unit_test(known_failures_of_others),
       cmocka_unit_test(every_byte_has_a_spelling),
       cmocka_unit_test(spellings_are_gpt2s),
       cmocka_unit_test(other_text_is_no_spelling),
+      cmocka_unit_test(pieces_equal_hugging_face),
       cmocka_unit_test(gpt2_pattern),
       cmocka_unit_test(smollm_pattern_sees_digits_one_by_one),
       cmocka_unit_test(llama_pattern),
@@ -888,6 +1260,14 @@ int main(void) {
       cmocka_unit_test(bytes_without_a_token_are_left_out),
       cmocka_unit_test(first_of_equal_tokens_counts),
       cmocka_unit_test(long_texts_are_encoded),
+      cmocka_unit_test(scores_decide_what_is_joined),
+      cmocka_unit_test(joining_equals_the_obvious_algorithm),
+      cmocka_unit_test(space_before_words_is_added),
+      cmocka_unit_test(bytes_stand_for_what_has_no_token),
+      cmocka_unit_test(unknown_token_stands_for_the_rest),
+      cmocka_unit_test(joining_makes_no_special_token),
+      cmocka_unit_test(long_texts_are_joined),
+      cmocka_unit_test(spm_texts_start_with_bos),
       cmocka_unit_test(special_tokens_match_longest_first),
       cmocka_unit_test(no_special_keeps_user_defined_tokens),
       cmocka_unit_test(literal_spans_hold_no_control_token),
@@ -899,6 +1279,8 @@ int main(void) {
       cmocka_unit_test(bos_is_added_exactly_once),
       cmocka_unit_test(roles_are_absent_by_default),
       cmocka_unit_test(generation_ends_at_named_tokens),
+      cmocka_unit_test(wrong_spm_files_are_refused),
+      cmocka_unit_test(bytes_or_an_unknown_token_are_needed),
       cmocka_unit_test(wrong_files_are_refused),
       cmocka_unit_test(optional_entries_may_be_absent),
       cmocka_unit_test(exhausted_memory_is_a_status),
