@@ -271,6 +271,17 @@ static void test_missing_blocks(void **state) {
   test_each_device(1, check_missing_blocks);
 }
 
+/* With more threads than key/value heads the rows of one token are cut: 20 of them, in 4 tasks at 100 positions. */
+static void check_many_threads(test_device *d) {
+  check_shape(d, 40, 2, 64, WEFT_F16, 0);
+  check_shape(d, 40, 2, 64, WEFT_Q8_0, 0);
+}
+
+static void test_many_threads(void **state) {
+  (void)state;
+  test_each_device(16, check_many_threads);
+}
+
 /* A token's result is the same bits alone and within any batch. */
 static void check_invariance_of(test_device *d, int64_t head_size, weft_dtype dtype, int window) {
   cache c = make_cache(d, 6, 2, head_size, dtype);
@@ -384,6 +395,9 @@ int main(void) {
       cmocka_unit_test(test_missing_blocks), cmocka_unit_test(test_batch_invariance),
       cmocka_unit_test(test_large_scores),   cmocka_unit_test(test_extreme_q8),
       cmocka_unit_test(test_refusals),
+=======
+      cmocka_unit_test(test_shapes),       cmocka_unit_test(test_many_threads), cmocka_unit_test(test_batch_invariance),
+      cmocka_unit_test(test_large_scores), cmocka_unit_test(test_extreme_q8),   cmocka_unit_test(test_refusals),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
