@@ -57,6 +57,7 @@ KERNEL_FLAGS = -fno-math-errno
 # One instruction set for one object each: the rest must run on any processor.
 AVX2_FLAGS = -mavx2 -mfma -mf16c
 AVX512_FLAGS = $(AVX2_FLAGS) -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni
+AMX_FLAGS = $(AVX512_FLAGS) -mamx-tile -mamx-int8
 NEON_DOTPROD_FLAGS = -march=armv8.2-a+dotprod
 NEON_I8MM_FLAGS = $(NEON_DOTPROD_FLAGS)+i8mm
 # For arm64, gcc 12 fails with an internal error where it vectorises a reduction by fmax, as tests have them.
@@ -75,7 +76,7 @@ TEST_LIBS = -lcmocka -ljansson
 
 # ---- what is built from what ----
 
-X86_ONLY = src/cpu/isa/avx2.c src/cpu/isa/avx512.c
+X86_ONLY = src/cpu/isa/avx2.c src/cpu/isa/avx512.c src/cpu/isa/amx.c
 ARM64_ONLY = src/cpu/isa/neon_base.c src/cpu/isa/neon_dotprod.c src/cpu/isa/neon_i8mm.c
 LIB_SRC := $(wildcard src/*/*.c src/*/*/*.c)
 # Without a binding there is no GPU code; otherwise only the bindings that are not asked for are left out.
@@ -134,12 +135,15 @@ $(1): FORCE
 	@mkdir -p $$(@D)
 	@printf '%s\n' '$$(subst ','\'',$(2))' | cmp -s - $$@ || printf '%s\n' '$$(subst ','\'',$(2))' >$$@
 endef
-$(eval $(call stamp,$(BUILD)/flags,$$(CC) $$(COMPILER) $$(COMMON) $$(CPPFLAGS) $$(CFLAGS) $$(KERNEL_FLAGS) $$(AVX512_FLAGS) \
+$(eval $(call stamp,$(BUILD)/flags,$$(CC) $$(COMPILER) $$(COMMON) $$(CPPFLAGS) $$(CFLAGS) $$(KERNEL_FLAGS) $$(AMX_FLAGS) \
   $$(NEON_I8MM_FLAGS) $$(TEST_FLAGS) $$(EDIT_LIBS)))
 $(eval $(call stamp,$(BUILD)/sources,$$(LIB_SRC) $$(WGSL) $$(APP_SRC) $$(SUPPORT_SRC)))
 
 FLAGS_src/cpu/isa/avx2.c = $(AVX2_FLAGS)
 FLAGS_src/cpu/isa/avx512.c = $(AVX512_FLAGS)
+FLAGS_src/cpu/isa/amx.c = $(AMX_FLAGS)
+# The tests' own matrix unit, which needs none.
+FLAGS_tests/support/amx_program.c = $(if $(filter x86_64-%,$(TARGET)),$(AVX512_FLAGS))
 FLAGS_src/cpu/isa/neon_dotprod.c = $(NEON_DOTPROD_FLAGS)
 FLAGS_src/cpu/isa/neon_i8mm.c = $(NEON_I8MM_FLAGS)
 # All flags that the source $< is compiled with.

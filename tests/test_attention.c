@@ -391,13 +391,10 @@ static void test_refusals(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_shapes),         cmocka_unit_test(test_windows),
-      cmocka_unit_test(test_missing_blocks), cmocka_unit_test(test_batch_invariance),
-      cmocka_unit_test(test_large_scores),   cmocka_unit_test(test_extreme_q8),
-      cmocka_unit_test(test_refusals),
-=======
-      cmocka_unit_test(test_shapes),       cmocka_unit_test(test_many_threads), cmocka_unit_test(test_batch_invariance),
-      cmocka_unit_test(test_large_scores), cmocka_unit_test(test_extreme_q8),   cmocka_unit_test(test_refusals),
+      cmocka_unit_test(test_shapes),           cmocka_unit_test(test_windows),
+      cmocka_unit_test(test_missing_blocks),   cmocka_unit_test(test_many_threads),
+      cmocka_unit_test(test_batch_invariance), cmocka_unit_test(test_large_scores),
+      cmocka_unit_test(test_extreme_q8),       cmocka_unit_test(test_refusals),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

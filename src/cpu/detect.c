@@ -4,7 +4,11 @@
 #include <stdlib.h> /* getenv */
 #include <string.h>
 
-#if defined(__aarch64__) && defined(__linux__)
+#if defined(__x86_64__) && defined(__linux__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h> /* syscall */
+#elif defined(__aarch64__) && defined(__linux__)
 #include <sys/auxv.h>
 #elif defined(__aarch64__) && defined(__APPLE__)
 #include <sys/sysctl.h>
@@ -22,6 +26,19 @@ static bool has_avx512(void) {
          __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
          __builtin_cpu_supports("avx512vnni");
 }
+
+#if defined(__linux__)
+/* Linux gives the matrix unit's registers to processes that ask, as they enlarge every thread's state. */
+static bool has_amx(void) {
+  enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 }; /* ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA */
+  const unsigned int tile = 1u << 24, int8 = 1u << 25;
+  unsigned int a, b, c, d;
+  return has_avx512() && __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & tile) && (d & int8) &&
+         syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
+}
+#else
+static bool has_amx(void) { return false; } /* how to ask is not known */
+#endif
 #elif defined(__aarch64__) && defined(__linux__)
 static bool has_dotprod(void) { return getauxval(AT_HWCAP) & HWCAP_ASIMDDP; }
 static bool has_i8mm(void) { return has_dotprod() && (getauxval(AT_HWCAP2) & HWCAP2_I8MM); }
@@ -43,6 +60,7 @@ static const struct variant {
   bool (*is_usable)(void);
 } VARIANTS[] = {
 #if defined(__x86_64__) || defined(_M_X64)
+    {&weft__kernels_amx, has_amx},
     {&weft__kernels_avx512, has_avx512},
     {&weft__kernels_avx2, has_avx2},
 #elif defined(__aarch64__)

@@ -54,6 +54,39 @@ typedef struct weft__x_tile {
 /* y[row * y_stride + i] for the tile's rows and the 16 rows i of one weight panel. */
 typedef void (*weft__panel_product)(const weft__x_tile *tile, const void *panel, float *y, int64_t y_stride);
 
+/* ---- products by a matrix unit, where the variant has one ----
+ *
+ * It takes tiles of exactly 16 rows, whose quantised activations lie row by row: q is [n_blocks][16][8], the other arrays
+ * are as above.  Weights are unpacked for it, 8 blocks of 32 columns of one panel at a time, for all tiles of a task. */
+enum {
+  WEFT__WIDE_ROWS = 16,
+  WEFT__WIDE_BLOCKS = 8,
+};
+
+/* The product of tile row r and panel row i gains, block by block: for each sum, (codes . q) * (scale[i] * q_d[r]); then for
+ * each minimum, minimum[i] * x_sum[r] (or x_half[r] of each half, if there are two). */
+typedef struct weft__wide_weights {
+  _Alignas(64) int8_t codes[2 * WEFT__WIDE_BLOCKS][8 * WEFT__PANEL * 4]; /* a block's groups; zeros in the other half */
+  float scale[2 * WEFT__WIDE_BLOCKS][WEFT__PANEL];
+  float minimum[2 * WEFT__WIDE_BLOCKS][WEFT__PANEL];
+  int n_blocks;
+  int n_scales; /* sums a block: 1, or 2, one for each 16 columns */
+  int n_minima; /* a block: 0, 1 or 2 */
+} weft__wide_weights;
+
+/* Blocks first .. first+n-1, n at most WEFT__WIDE_BLOCKS, first a multiple of it. */
+typedef void (*weft__unpack)(const void *panel, int64_t first, int n, weft__wide_weights *weights);
+
+typedef struct weft__wide_kernels {
+  int least_rows;                                                  /* fewer are multiplied without the unit */
+  void (*pack)(const float *x, int row, const weft__x_tile *tile); /* as pack_q8 */
+  const weft__unpack *unpack;                                      /* by the weight's dtype; NULL if not quantised */
+  void (*begin)(void);                                             /* by each thread, before ... */
+  /* y [16][16] += the products with blocks first .. of the tile, as many as there are weights. */
+  void (*add)(const weft__x_tile *tile, int64_t first, const weft__wide_weights *weights, float *y);
+  void (*end)(void); /* ... and after */
+} weft__wide_kernels;
+
 /* f32 matrix products C [m,n] = A [m,k] B [k,n], in blocks (Goto and van de Geijn 2008).  A is kept in panels of `rows`
  * rows as [k][rows] (the last panel lower: a tile height), B in panels of `columns` columns as [k][columns]; both are
  * padded with zeros.  A tile of C is the product of two panels. */
@@ -140,6 +173,8 @@ typedef struct weft__cpu_kernels {
   const weft__panel_product *product_f32; /* by the weight's dtype; f32 activations */
   const weft__panel_product *product_q8;  /* quantised activations; NULL for dtypes that are not quantised */
 
+  const weft__wide_kernels *wide; /* NULL: there is no matrix unit */
+
   weft__gemm_kernels gemm;
 
   void (*binary)(weft__binary op, int64_t n, const float *a, int64_t a_stride, const float *b, int64_t b_stride,
@@ -162,8 +197,14 @@ typedef struct weft__cpu_kernels {
 extern const weft__cpu_kernels weft__kernels_scalar;
 extern const weft__cpu_kernels weft__kernels_avx2;
 extern const weft__cpu_kernels weft__kernels_avx512;
+extern const weft__cpu_kernels weft__kernels_amx;
 extern const weft__cpu_kernels weft__kernels_neon_base;
 extern const weft__cpu_kernels weft__kernels_neon_dotprod;
 extern const weft__cpu_kernels weft__kernels_neon_i8mm;
+
+/* isa/amx.c, for the variant amx */
+void weft__amx_begin(void);
+void weft__amx_add(const weft__x_tile *tile, int64_t first, const weft__wide_weights *weights, float *y);
+void weft__amx_end(void);
 
 #endif

@@ -5,9 +5,12 @@
  * output is computed whole by one kernel call, so results do not depend on how the grid is cut. */
 #include "cpu/cpu.h"
 
+#include <string.h> /* memset */
+
 enum {
   MAX_WEIGHTS = 3,
   MAX_TILE_ROWS = 16,
+  TILES_PER_TASK = 8,
 };
 
 /* One weight, and where its product goes. */
@@ -16,9 +19,9 @@ typedef struct operand {
   const char *panels;
   void *own_panels; /* packed for this product alone, or NULL */
   size_t own_bytes, panel_bytes;
-  int64_t n_panels;
-  bool is_q8;     /* meets quantised activations */
-  int64_t column; /* of the output, where this weight's product begins */
+  int64_t n_panels, n_blocks; /* n_blocks: of 32 columns, in a panel */
+  bool is_q8;                 /* meets quantised activations */
+  int64_t column;             /* of the output, where this weight's product begins */
 } operand;
 
 /* Tiles of all activations in one form. */
@@ -37,6 +40,7 @@ typedef struct product {
   tiles f32, q8; /* the forms that are needed; buffer NULL otherwise */
   operand operands[MAX_WEIGHTS];
   int n_operands;
+  const weft__wide_kernels *wide;          /* if the matrix unit multiplies, else NULL; all tiles are whole then */
   const weft_matmul_nt_gated_attrs *gated; /* out = gate(product 0) * product 1; NULL: products side by side */
   float *out;
   int64_t out_stride;
@@ -55,7 +59,7 @@ static int tile_height(const weft__cpu_kernels *kernels, int64_t n) {
 /* Pointers to the arrays of tile `index`; the last tile may be lower than the others. */
 static weft__x_tile tile_at(const product *p, int64_t index, bool is_q8) {
   int64_t rest = p->n_rows - index * p->height, n = p->n_blocks;
-  int height = rest < p->height ? tile_height(p->cpu->kernels, rest) : p->height;
+  int height = rest < p->height && !p->wide ? tile_height(p->cpu->kernels, rest) : p->height;
   weft__x_tile t = {.n_rows = height, .k = p->k, .n_blocks = n};
   if (is_q8) {
     t.q = (int32_t *)(p->q8.buffer + (size_t)index * p->q8.tile_bytes);
@@ -82,7 +86,7 @@ static void pack_tile(const product *p, int64_t index, bool is_q8) {
   for (int r = 0; r < t.n_rows; r++) {
     int64_t row = index * p->height + r;
     const float *x = row < p->n_rows ? (const float *)weft__cpu_data(p->x) + row * weft__row_stride(p->x) : NULL;
-    (is_q8 ? kernels->pack_q8 : kernels->pack_f32)(x, r, &t);
+    (p->wide ? p->wide->pack : is_q8 ? kernels->pack_q8 : kernels->pack_f32)(x, r, &t);
   }
 }
 
@@ -128,8 +132,8 @@ static weft_status operand_open(product *p, operand *o, const weft_tensor *weigh
   o->column = column;
   int64_t block_len = weft__dtype_get(weight->dtype)->block_len,
           n = block_len > WEFT__QBLOCK ? block_len : WEFT__QBLOCK;
-  int64_t n_blocks = (p->k + n - 1) / n * (n / WEFT__QBLOCK);
-  if (n_blocks > p->n_blocks) p->n_blocks = n_blocks;
+  o->n_blocks = (p->k + n - 1) / n * (n / WEFT__QBLOCK);
+  if (o->n_blocks > p->n_blocks) p->n_blocks = o->n_blocks;
   if (weight->storage->layout == WEFT__LAYOUT_PACKED) {
     o->panels = weight->storage->buffer;
     return WEFT_OK;
@@ -141,6 +145,21 @@ static weft_status operand_open(product *p, operand *o, const weft_tensor *weigh
   weft__pack_weight(p->cpu, weight->dtype, weight->shape[0], p->k, weft__cpu_data(weight), o->own_panels);
   o->panels = o->own_panels;
   return WEFT_OK;
+}
+
+/* The matrix unit, if there is one for as many rows and all weights. */
+static const weft__wide_kernels *choose_wide(const product *p) {
+  const weft__wide_kernels *wide = p->cpu->kernels->wide;
+  if (!wide || p->n_rows < wide->least_rows) return NULL;
+  for (int i = 0; i < p->n_operands; i++)
+    if (!p->operands[i].is_q8 || !wide->unpack[p->operands[i].weight->dtype]) return NULL;
+  return wide;
+}
+
+static void choose_tiles(product *p) {
+  p->wide = choose_wide(p);
+  p->height = p->wide ? WEFT__WIDE_ROWS : tile_height(p->cpu->kernels, p->n_rows);
+  p->n_tiles = (p->n_rows + p->height - 1) / p->height;
 }
 
 /* ---- the grid ---- */
@@ -165,6 +184,24 @@ static void tile_product(const product *p, const operand *o, int64_t tile_index,
 
 static int64_t min_i64(int64_t a, int64_t b) { return a < b ? a : b; }
 
+/* A task's tiles by the matrix unit. */
+enum { WIDE_TASK = TILES_PER_TASK * WEFT__WIDE_ROWS * WEFT__PANEL };
+
+/* y [rows of the tiles][16] = their products with one panel. */
+static void wide_product(const product *p, const operand *o, int64_t first_tile, int64_t end_tile, int64_t panel,
+                         float y[WIDE_TASK]) {
+  const void *weights = o->panels + (size_t)panel * o->panel_bytes;
+  weft__wide_weights unpacked;
+  memset(y, 0, WIDE_TASK * sizeof *y);
+  for (int64_t b = 0; b < o->n_blocks; b += WEFT__WIDE_BLOCKS) {
+    p->wide->unpack[o->weight->dtype](weights, b, (int)min_i64(o->n_blocks - b, WEFT__WIDE_BLOCKS), &unpacked);
+    for (int64_t t = first_tile; t < end_tile; t++) {
+      weft__x_tile tile = tile_at(p, t, true);
+      p->wide->add(&tile, b, &unpacked, y + (t - first_tile) * WEFT__WIDE_ROWS * WEFT__PANEL);
+    }
+  }
+}
+
 static int64_t panel_columns(const operand *o, int64_t panel) {
   return min_i64(o->weight->shape[0] - panel * WEFT__PANEL, WEFT__PANEL);
 }
@@ -179,6 +216,31 @@ static void plain_block(const product *p, const operand *o, int64_t first_tile, 
       tile_product(p, o, t, panel, y, p->out_stride, min_i64(p->n_rows - t * p->height, p->height),
                    panel_columns(o, panel));
     }
+}
+
+/* The same by the matrix unit. */
+static void wide_block(const product *p, const operand *o, int64_t first_tile, int64_t end_tile, int64_t first,
+                       int64_t end) {
+  int64_t row = first_tile * p->height, n_rows = min_i64(p->n_rows, end_tile * p->height) - row;
+  for (int64_t panel = first; panel < end; panel++) {
+    float whole[WIDE_TASK], *y = p->out + row * p->out_stride + o->column + panel * WEFT__PANEL;
+    wide_product(p, o, first_tile, end_tile, panel, whole);
+    for (int64_t r = 0; r < n_rows; r++)
+      memcpy(y + r * p->out_stride, whole + r * WEFT__PANEL, (size_t)panel_columns(o, panel) * sizeof *y);
+  }
+}
+
+static void wide_gated_block(const product *p, int64_t first_tile, int64_t end_tile, int64_t first, int64_t end) {
+  const operand *gate = &p->operands[0], *up = &p->operands[1];
+  int64_t row = first_tile * p->height, n_rows = min_i64(p->n_rows, end_tile * p->height) - row;
+  for (int64_t panel = first; panel < end; panel++) {
+    float a[WIDE_TASK], b[WIDE_TASK], *y = p->out + row * p->out_stride + panel * WEFT__PANEL;
+    wide_product(p, gate, first_tile, end_tile, panel, a);
+    wide_product(p, up, first_tile, end_tile, panel, b);
+    for (int64_t r = 0; r < n_rows; r++)
+      p->cpu->kernels->gated(p->gated->gate, panel_columns(gate, panel), a + r * WEFT__PANEL, b + r * WEFT__PANEL,
+                             y + r * p->out_stride);
+  }
 }
 
 static void gated_block(const product *p, int64_t first_tile, int64_t end_tile, int64_t first, int64_t end) {
@@ -196,7 +258,20 @@ static void gated_block(const product *p, int64_t first_tile, int64_t end_tile, 
     }
 }
 
-/* Task (i,j) of the grid: some tiles, and a range of the weights' panels, counted through. */
+/* Some tiles, and a range of the weights' panels, counted through. */
+static void multiply(const product *p, int64_t first_tile, int64_t end_tile, int64_t first, int64_t end) {
+  if (p->gated) {
+    (p->wide ? wide_gated_block : gated_block)(p, first_tile, end_tile, first, end);
+    return;
+  }
+  int64_t base = 0; /* number of this weight's first panel */
+  for (const operand *o = p->operands; o < p->operands + p->n_operands; base += o++->n_panels) {
+    int64_t from = first > base ? first - base : 0, to = min_i64(end - base, o->n_panels);
+    if (from < to) (p->wide ? wide_block : plain_block)(p, o, first_tile, end_tile, from, to);
+  }
+}
+
+/* Task (i,j) of the grid. */
 static void grid_task(void *context, int task, int worker) {
   (void)worker;
   const product *p = context;
@@ -204,20 +279,14 @@ static void grid_task(void *context, int task, int worker) {
   int64_t first_tile = task / n_panel_tasks * p->tiles_per_task;
   int64_t end_tile = min_i64(first_tile + p->tiles_per_task, p->n_tiles);
   int64_t first = task % n_panel_tasks * p->panels_per_task, end = min_i64(first + p->panels_per_task, p->n_panels);
-  if (p->gated) {
-    gated_block(p, first_tile, end_tile, first, end);
-    return;
-  }
-  int64_t base = 0; /* number of this weight's first panel */
-  for (const operand *o = p->operands; o < p->operands + p->n_operands; base += o++->n_panels) {
-    int64_t from = first > base ? first - base : 0, to = min_i64(end - base, o->n_panels);
-    if (from < to) plain_block(p, o, first_tile, end_tile, from, to);
-  }
+  if (p->wide) p->wide->begin();
+  multiply(p, first_tile, end_tile, first, end);
+  if (p->wide) p->wide->end();
 }
 
 /* Cuts the grid: enough tasks for the threads to finish together, few enough to keep a task worth its handing out. */
 static void run_grid(product *p) {
-  enum { TASKS_PER_THREAD = 6, TILES_PER_TASK = 8, LEAST_WORK = 1 << 16 };
+  enum { TASKS_PER_THREAD = 6, LEAST_WORK = 1 << 16 };
   p->n_panels = 0;
   for (int i = 0; i < (p->gated ? 1 : p->n_operands); i++) p->n_panels += p->operands[i].n_panels;
   p->tiles_per_task = min_i64(p->n_tiles, TILES_PER_TASK);
@@ -243,14 +312,13 @@ static weft_status run_product(weft__backend *backend, const weft__op_call *call
                .out = weft__cpu_data(call->out),
                .out_stride = weft__n_cols(call->out)};
   if (p.n_rows == 0 || p.out_stride == 0) return WEFT_OK;
-  p.height = tile_height(p.cpu->kernels, p.n_rows);
-  p.n_tiles = (p.n_rows + p.height - 1) / p.height;
   weft_status status = WEFT_OK;
   int64_t column = 0;
   for (int i = 0; i < p.n_operands && !status; i++) {
     status = operand_open(&p, &p.operands[i], call->in[i + 1], column);
     column += call->in[i + 1]->shape[0];
   }
+  if (!status) choose_tiles(&p);
   if (!status) status = pack_activations(&p);
   if (!status) run_grid(&p);
   weft__buffers_put(p.cpu->buffers, p.f32.buffer, p.f32.n_bytes);

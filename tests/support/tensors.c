@@ -2,7 +2,9 @@
 #include "support/tensors.h"
 
 #include "base/rng.h"
+#include "support/amx_program.h"
 #include "support/gpu_env.h"
+#include "cpu/cpu.h"
 #include "cpu/half.h"
 #include "cpu/quant.h"
 
@@ -20,11 +22,13 @@ void *test_alloc(size_t n, size_t size) {
   return p;
 }
 
-/* Opens a device with poisoned buffers and a scope on it, and runs the test. */
-static void with_options(const char *variant, const weft_device_options *options, void (*test)(test_device *)) {
+/* Opens a device with poisoned buffers and a scope on it, and runs the test; on a CPU perhaps with other kernels. */
+static void with_options(const char *variant, const weft_device_options *options, const weft__cpu_kernels *kernels,
+                         void (*test)(test_device *)) {
   test_device d = {.variant = variant, .arithmetic = options->arithmetic};
   if (weft_device_open(&d.device, options)) fail_msg("%s: %s", variant, weft_last_error());
   d.device->backend->poison = true;
+  if (kernels) weft__cpu_of(d.device->backend)->kernels = kernels;
   assert_int_equal(weft_scope_open(&d.scope, d.device, NULL), WEFT_OK);
   test(&d);
   weft_scope_close(d.scope);
@@ -34,7 +38,16 @@ static void with_options(const char *variant, const weft_device_options *options
 static void with_cpu(const char *variant, weft_arithmetic arithmetic, int n_threads, void (*test)(test_device *)) {
   const weft_device_options options = {.kind = WEFT_DEVICE_CPU, .arithmetic = arithmetic, .n_threads = n_threads};
   setenv("WEFT_CPU", variant, 1);
-  with_options(variant, &options, test);
+  with_options(variant, &options, NULL, test);
+}
+
+/* The variant amx where there is no matrix unit; its exact arithmetic is AVX-512's. */
+static void with_amx_program(int n_threads, void (*test)(test_device *)) {
+  const weft_device_options options = {.kind = WEFT_DEVICE_CPU, .n_threads = n_threads};
+  const weft__cpu_kernels *kernels = test_amx_program();
+  if (!kernels) return;
+  setenv("WEFT_CPU", "avx512", 1);
+  with_options("amx by a program", &options, kernels, test);
 }
 
 static struct { bool use_gpus; } state;
@@ -49,13 +62,13 @@ void test_each_gpu(weft_arithmetic arithmetic, void (*test)(test_device *d)) {
     char variant[32];
     snprintf(variant, sizeof variant, "gpu %s", gpu_env_generations[i]);
     gpu_env_use(gpu_env_generations[i]);
-    with_options(variant, &options, test);
+    with_options(variant, &options, NULL, test);
     if (i > 0) continue;
     setenv("WEFT_GPU_CHECKED", "1", 1);
-    with_options("gpu checked", &options, test);
+    with_options("gpu checked", &options, NULL, test);
     unsetenv("WEFT_GPU_CHECKED");
     setenv("WEFT_GPU_LIMITS", "min", 1);
-    with_options("gpu lowest limits", &options, test);
+    with_options("gpu lowest limits", &options, NULL, test);
     unsetenv("WEFT_GPU_LIMITS");
   }
   gpu_env_use(NULL);
@@ -74,6 +87,7 @@ void test_each_device(int n_threads, void (*test)(test_device *d)) {
     with_cpu(weft_cpu_variant_name(i), WEFT_EXACT, n_threads, test);
     n_run++;
   }
+  with_amx_program(n_threads, test);
   if (before)
     setenv("WEFT_CPU", before, 1);
   else

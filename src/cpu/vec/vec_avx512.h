@@ -109,6 +109,8 @@ static inline vf vf_exp(vf x) {
 #include "cpu/vec/normal_tail.h"
 
 static inline vi vi_set1(int32_t x) { return _mm512_set1_epi32(x); }
+static inline void vi_store(void *p, vi x) { _mm512_storeu_si512(p, x); }
+static inline vi vi_sub8(vi a, vi b) { return _mm512_sub_epi8(a, b); }
 static inline vi vi_load(const void *p) { return _mm512_loadu_si512(p); }
 static inline vi vi_load_i8(const void *p) { return _mm512_cvtepi8_epi32(_mm_loadu_si128(p)); }
 static inline vi vi_and(vi a, vi b) { return _mm512_and_si512(a, b); }
