@@ -284,6 +284,16 @@ static void grid_task(void *context, int task, int worker) {
   if (p->wide) p->wide->end();
 }
 
+/* Makes tasks smaller where that costs no more rounds of all threads: 12 tasks of 5 panels take 16 threads longer than 14
+ * of 4. */
+static void even_out(product *p, int64_t n_tile_tasks) {
+  int64_t n_threads = weft__pool_n_threads(p->cpu->pool);
+  int64_t n_tasks = (p->n_panels + p->panels_per_task - 1) / p->panels_per_task * n_tile_tasks;
+  int64_t n_shares = (n_tasks + n_threads - 1) / n_threads * n_threads;
+  int64_t panels = (p->n_panels * n_tile_tasks + n_shares - 1) / n_shares;
+  if (panels > 0 && panels < p->panels_per_task) p->panels_per_task = panels;
+}
+
 /* Cuts the grid: enough tasks for the threads to finish together, few enough to keep a task worth its handing out. */
 static void run_grid(product *p) {
   enum { TASKS_PER_THREAD = 6, LEAST_WORK = 1 << 16 };
@@ -297,6 +307,7 @@ static void run_grid(product *p) {
   int64_t least = panel_work > 0 ? (LEAST_WORK + panel_work - 1) / panel_work : p->n_panels;
   if (p->panels_per_task < least) p->panels_per_task = least;
   if (p->panels_per_task < 1) p->panels_per_task = 1;
+  even_out(p, n_tile_tasks);
   int64_t n_panel_tasks = (p->n_panels + p->panels_per_task - 1) / p->panels_per_task;
   weft__pool_run(p->cpu->pool, (int)(n_tile_tasks * n_panel_tasks), grid_task, p);
 }
