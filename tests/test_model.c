@@ -93,7 +93,7 @@ static const tiny_options SHAPES[] = {
     {0},
     {.n_layers = 1, .n_heads = 3, .n_kv_heads = 1, .head_size = 32, .width = 32, .ffn_width = 64, .rope_dims = 20},
     {.n_heads = 3, .n_kv_heads = 3, .head_size = 10, .width = 40, .ffn_width = 36, .is_tied = 1},
-    {.window = 33, .has_rope_factors = 1, .has_bias = 1},
+    {.window = 33, .has_rope_factors = 1, .rope_stretch = 4, .has_bias = 1},
     {.family = TINY_QWEN2},
     {.family = TINY_QWEN2,
      .n_heads = 3,
@@ -104,7 +104,13 @@ static const tiny_options SHAPES[] = {
      .rope_dims = 10,
      .is_tied = 1},
     {.family = TINY_GEMMA3, .n_layers = 7, .is_tied = 1},
-    {.family = TINY_GEMMA3, .n_layers = 6, .n_kv_heads = 1, .head_size = 32, .window = 7, .has_rope_factors = 1},
+    {.family = TINY_GEMMA3,
+     .n_layers = 6,
+     .n_kv_heads = 1,
+     .head_size = 32,
+     .window = 7,
+     .has_rope_factors = 1,
+     .rope_stretch = 8},
 };
 
 /* Exact: f32 sums in another order than the reference's, about 1e-6, times what the layers amplify.  f16 cache: 2^-11 of
@@ -735,20 +741,74 @@ static const bad_model BAD_MODELS[] = {
     {{TINY_KEY, "tokenizer.ggml.eos_token_id", 9999, NULL}, WEFT_EFORMAT, "tokenizer.ggml.eos_token_id"},
 };
 
+/* The same for what only some models have. */
+typedef struct bad_variety {
+  tiny_options options;
+  weft_status status;
+  const char *why;
+} bad_variety;
+
+#define FAULT(kind, name, value, text) .fault = {kind, name, value, text}
+#define QWEN2(...)                                                                                                     \
+  { .family = TINY_QWEN2, FAULT(__VA_ARGS__) }
+#define GEMMA3(...)                                                                                                    \
+  { .family = TINY_GEMMA3, FAULT(__VA_ARGS__) }
+static const bad_variety BAD_VARIETIES[] = {
+    {QWEN2(TINY_NO_TENSOR, "blk.1.attn_q.bias", 0, NULL), WEFT_EFORMAT, "blk.1.attn_q.bias is missing"},
+    {QWEN2(TINY_NO_TENSOR, "blk.0.attn_v.bias", 0, NULL), WEFT_EFORMAT, "blk.0.attn_v.bias is missing"},
+    {QWEN2(TINY_MORE_ROWS, "blk.0.attn_k.bias", 0, NULL), WEFT_EFORMAT, "blk.0.attn_k.bias has shape [33]"},
+    {QWEN2(TINY_TYPE, "blk.0.attn_k.bias", 1, NULL), WEFT_EUNSUPPORTED, "blk.0.attn_k.bias has type F16"},
+    {QWEN2(TINY_NO_KEY, "qwen2.block_count", 0, NULL), WEFT_EFORMAT, "qwen2.block_count"},
+    {GEMMA3(TINY_NO_TENSOR, "blk.0.attn_q_norm.weight", 0, NULL), WEFT_EFORMAT, "blk.0.attn_q_norm.weight is missing"},
+    {GEMMA3(TINY_NO_TENSOR, "blk.1.attn_k_norm.weight", 0, NULL), WEFT_EFORMAT, "blk.1.attn_k_norm.weight is missing"},
+    {GEMMA3(TINY_NO_TENSOR, "blk.0.post_attention_norm.weight", 0, NULL), WEFT_EFORMAT, "post_attention_norm"},
+    {GEMMA3(TINY_NO_TENSOR, "blk.0.post_ffw_norm.weight", 0, NULL), WEFT_EFORMAT, "post_ffw_norm.weight is missing"},
+    {GEMMA3(TINY_MORE_ROWS, "blk.0.attn_k_norm.weight", 0, NULL), WEFT_EFORMAT, "has shape [17], expected [16]"},
+    {GEMMA3(TINY_MORE_ROWS, "blk.1.post_ffw_norm.weight", 0, NULL), WEFT_EFORMAT, "has shape [65], expected [64]"},
+    {GEMMA3(TINY_NO_KEY, "gemma3.rope.freq_base", 0, NULL), WEFT_EFORMAT, "gemma3.rope.freq_base is missing"},
+    {GEMMA3(TINY_KEY, "gemma3.rope.freq_base_swa", 1, NULL), WEFT_EFORMAT, "gemma3.rope.freq_base_swa"},
+    {GEMMA3(TINY_KEY_TEXT, "gemma3.attention.sliding_window", 0, "all"), WEFT_EFORMAT, "sliding_window"},
+    {GEMMA3(TINY_KEY, "gemma3.attention.sliding_window", UINT32_MAX, NULL), WEFT_EFORMAT, "sliding_window"},
+    {GEMMA3(TINY_KEY, "gemma3.attention.sliding_window_pattern", 0, NULL), WEFT_EFORMAT, "sliding_window_pattern"},
+    {GEMMA3(TINY_KEY, "gemma3.final_logit_softcapping", 30, NULL), WEFT_EUNSUPPORTED, "final_logit_softcapping is 30"},
+    {{FAULT(TINY_KEY, "llama.expert_count", 8, NULL)}, WEFT_EUNSUPPORTED, "llama.expert_count is 8"},
+    {{FAULT(TINY_KEY, "llama.attention.value_length", 8, NULL)}, WEFT_EFORMAT, "llama.attention.value_length"},
+    {{FAULT(TINY_KEY, "llama.logit_scale", 2, NULL)}, WEFT_EUNSUPPORTED, "llama.logit_scale is 2"},
+    {{FAULT(TINY_KEY_TEXT, "llama.rope.scaling.type", 0, "longrope")}, WEFT_EUNSUPPORTED, "longrope"},
+    {{FAULT(TINY_KEY, "llama.block_count", 1, NULL)}, WEFT_EUNSUPPORTED, "the tensor blk.1."},
+    {{.has_bias = 1, FAULT(TINY_NO_TENSOR, "blk.0.attn_q.bias", 0, NULL)},
+     WEFT_EUNSUPPORTED,
+     "blk.0.attn_k.bias has no"},
+    {{.has_bias = 1, FAULT(TINY_NO_TENSOR, "blk.0.attn_k.bias", 0, NULL)},
+     WEFT_EFORMAT,
+     "blk.0.attn_k.bias is missing"},
+    {{.has_rope_factors = 1, FAULT(TINY_MORE_ROWS, "rope_freqs.weight", 0, NULL)},
+     WEFT_EFORMAT,
+     "shape [9], expected [8]"},
+    {{.has_rope_factors = 1, FAULT(TINY_NAN, "rope_freqs.weight", 3, NULL)},
+     WEFT_EFORMAT,
+     "rope_freqs.weight holds nan"},
+    {{.rope_stretch = 4, FAULT(TINY_KEY, "llama.rope.scaling.factor", 4, NULL)}, WEFT_EFORMAT, "rope.scaling.factor"},
+};
+
 /* A refusal names the file and the culprit, and there is no model. */
+static void check_bad_model(test_device *d, const tiny_options *options, weft_status expected, const char *why) {
+  tiny_model tiny = tiny_model_make(options);
+  weft_model *model = NULL;
+  weft_status status = fixture_load_file(&tiny, d->device, &model);
+  if (status != expected)
+    fail_msg("fault in %s: status %s \"%s\"", options->fault.name, weft_status_name(status), weft_last_error());
+  assert_message(why);
+  assert_message("/weft-tiny-");
+  assert_null(model);
+  tiny_model_clear(&tiny);
+}
+
 static void check_bad_models(test_device *d) {
-  for (size_t i = 0; i < WEFT_COUNT(BAD_MODELS); i++) {
-    const bad_model *bad = &BAD_MODELS[i];
-    tiny_model tiny = tiny_model_make(&(tiny_options){.fault = bad->fault});
-    weft_model *model = NULL;
-    weft_status status = fixture_load_file(&tiny, d->device, &model);
-    if (status != bad->status)
-      fail_msg("fault in %s: status %s \"%s\"", bad->fault.name, weft_status_name(status), weft_last_error());
-    assert_message(bad->why);
-    assert_message("/weft-tiny-");
-    assert_null(model);
-    tiny_model_clear(&tiny);
-  }
+  for (size_t i = 0; i < WEFT_COUNT(BAD_MODELS); i++)
+    check_bad_model(d, &(tiny_options){.fault = BAD_MODELS[i].fault}, BAD_MODELS[i].status, BAD_MODELS[i].why);
+  for (size_t i = 0; i < WEFT_COUNT(BAD_VARIETIES); i++)
+    check_bad_model(d, &BAD_VARIETIES[i].options, BAD_VARIETIES[i].status, BAD_VARIETIES[i].why);
 }
 
 static void test_bad_models(void **state) {

@@ -18,6 +18,10 @@ static const struct {
     {"nan", {SMALL, .weights = WEFT_Q4_1, .is_tied = 1, .fault = {TINY_NAN, "output_norm.weight", 0, NULL}}},
     {"rope_scaling",
      {SMALL, .weights = WEFT_Q4_1, .is_tied = 1, .fault = {TINY_KEY_TEXT, "llama.rope.scaling.type", 0, "linear"}}},
+    {"qwen2", {SMALL, .family = TINY_QWEN2, .weights = WEFT_Q4_1, .is_tied = 1}},
+    {"gemma3", {SMALL, .family = TINY_GEMMA3, .weights = WEFT_Q4_1, .is_tied = 1, .window = 7}},
+    {"llama_extras",
+     {SMALL, .weights = WEFT_Q4_1, .is_tied = 1, .window = 9, .has_rope_factors = 1, .rope_stretch = 4, .has_bias = 1}},
     {"missing_tensor",
      {SMALL, .weights = WEFT_Q4_1, .is_tied = 1, .fault = {TINY_NO_TENSOR, "blk.0.ffn_up.weight", 0, NULL}}},
 };

@@ -376,6 +376,11 @@ static void put_hparams(maker *m) {
   put_float(m, key, model->rope_base);
   snprintf(key, sizeof key, "%s.attention.layer_norm_rms_epsilon", tiny_family_name(o->family));
   put_float(m, key, model->norm_eps);
+  if (!o->rope_stretch) return;
+  snprintf(key, sizeof key, "%s.rope.scaling.type", tiny_family_name(o->family));
+  put_text(m, key, "linear");
+  snprintf(key, sizeof key, "%s.rope.scaling.factor", tiny_family_name(o->family));
+  put_float(m, key, o->rope_stretch);
 }
 
 static void put_metadata(maker *m) {

@@ -42,6 +42,7 @@ typedef struct tiny_options {
   int n_ctx;                                                      /* 128 */
   int rope_dims;                                                  /* head_size */
   int window;           /* positions that a layer sees: 0 = all; a file of gemma3 says 20 then */
+  int rope_stretch;     /* factor of linear rope scaling; 0: none */
   int has_rope_factors; /* rope_freqs.weight */
   int has_bias;         /* of q, k, v: qwen2 always has them */
   weft_dtype weights;   /* of all matrices; vectors are F32 */

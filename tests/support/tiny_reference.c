@@ -35,7 +35,10 @@ static void rotate(const tiny_model *t, int has_window, double *x, int n_heads, 
     for (int i = 0; i < half; i++) {
       double *a = x + h * o->head_size + (is_llama ? 2 * i : i), *b = a + (is_llama ? 1 : half), left = *a, right = *b;
       double frequency = pow(base, -2.0 * i / o->rope_dims);
-      if (t->rope_factors && !(has_window && o->family == TINY_GEMMA3)) frequency /= t->rope_factors[i];
+      if (!(has_window && o->family == TINY_GEMMA3)) { /* which has a rotation of its own there */
+        if (o->rope_stretch) frequency /= o->rope_stretch;
+        if (t->rope_factors) frequency /= t->rope_factors[i];
+      }
       *a = left * cos(position * frequency) - right * sin(position * frequency);
       *b = left * sin(position * frequency) + right * cos(position * frequency);
     }
