@@ -130,7 +130,7 @@ static cli_exit take_messages(chat_log *log, const json_t *root, const char *pat
 cli_exit chat_log_from_json(chat_log *log, const char *path, const char *text, size_t n_bytes) {
   chat_log loaded = {0};
   json_error_t error;
-  json_t *root = json_loadb(text, n_bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
+  json_t *root = json_loadb(text, n_bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY, &error);
   if (!root) {
     cli_error("%s: line %d is no JSON: %s (give a file that /save wrote)", path, error.line, error.text);
     return CLI_FAILED;
