@@ -511,6 +511,21 @@ static void test_long_conversation(void **state) {
   terminal_close(&t);
 }
 
+/* run has the same line on a terminal, and shows what a terminal would act on. */
+static void test_run_in_terminal(void **state) {
+  char command[512];
+  (void)state;
+  snprintf(command, sizeof command, "%s run %s Hello?", program(), at.scripted);
+  terminal t = terminal_open(70, 24, command);
+  terminal_expect(&t, "status 0");
+  terminal_expect(&t, REPLY "\n[prompt ");
+  terminal_close(&t);
+  snprintf(command, sizeof command, "%s run %s Hello? -n 3 --ignore-eos --logit-bias 27:100", program(), at.endless);
+  t = terminal_open(70, 24, command);
+  terminal_expect(&t, "\\x1B\\x1B\\x1B\n[prompt ");
+  terminal_close(&t);
+}
+
 /* The sample model, whose answer a user knows. */
 static void test_sample_model(void **state) {
   const char *model = getenv("WEFT_TEST_MODEL");
@@ -785,6 +800,7 @@ int main(void) {
       TEST(test_control_characters),
       TEST(test_long_conversation),
       TEST(test_sample_model),
+      TEST(test_run_in_terminal),
       TEST(test_filter),
       TEST(test_end_of_input),
       TEST(test_no_escapes),

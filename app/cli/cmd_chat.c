@@ -300,7 +300,7 @@ const cli_command cli_cmd_chat = {
         "Lines are edited as in a shell, with a history (arrow keys, Ctrl-R) that is kept in the XDG state folder's "
         "weft/chat_history. With --session the conversation and its cache are kept in a file when the chat ends, and "
         "the "
-        "next chat with that file goes on there.\n"
+        "next chat with that file goes on there.\n" CLI_GENERATION_DETAILS
         "In a pipe each line of input is answered on standard output, and nothing else is written there; a message "
         "that "
         "failed makes the status 1 at the end. With --json each reply is an object with text, finish_reason, "

@@ -292,7 +292,7 @@ const cli_command cli_cmd_run = {
     .details =
         "Sends the prompt through the model's chat template and prints the reply as it is made. Standard input is "
         "read only with --prompt-file -. Ctrl-C ends the reply with status 130; a second one ends the program at "
-        "once.\n"
+        "once.\n" CLI_GENERATION_DETAILS
         "With --json the object has model, device, seed, prompt_tokens, n_reused_tokens (of the prompt, from "
         "--session), tokens, text, finish_reason (stop, length "
         "or canceled), load_ms, prefill_ms, decode_ms, prefill_tokens_per_s, decode_tokens_per_s, peak_bytes, and "

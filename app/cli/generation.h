@@ -55,6 +55,11 @@ typedef struct cli_generation {
           "keep tokens and key/value cache in FILE from one run to the next, so that what a prompt has in common "     \
           "with the last one is not computed again")
 
+/* A paragraph for the help of such a command. */
+#define CLI_GENERATION_DETAILS                                                                                         \
+  "A token is chosen in these steps: logit biases, penalties, top-k, top-p, min-p, temperature, then a draw that "     \
+  "depends on the seed and the position alone.\n"
+
 #define CLI_GENERATION_DEFAULTS                                                                                        \
   {                                                                                                                    \
     .max_tokens = 1024, .kv = CLI_KV_F16, .temperature = 0.8f, .top_k = 40, .top_p = 0.95f, .min_p = 0.05f,            \
