@@ -547,7 +547,11 @@ static void test_split(void **state) {
     assert_string(weft_gguf_tensor_at(gguf, 1)->name, "b");
     assert_string(weft_gguf_tensor_at(gguf, 2)->name, "c");
     assert_null(weft_gguf_tensor_at(gguf, 3));
-    for (size_t i = 0; i < 3; i++) weft_gguf_release(gguf, weft_gguf_tensor_at(gguf, i));
+    for (size_t i = 0; i < 3; i++) {
+      const weft_gguf_tensor *t = weft_gguf_tensor_at(gguf, i);
+      weft_gguf_release_part(gguf, t, t->data, (size_t)t->n_bytes / 2);
+      weft_gguf_release(gguf, t);
+    }
     assert_data(gguf, "a", 1, 0);
     assert_data(gguf, "b", 1, 1);
     assert_data(gguf, "c", 2, 0);

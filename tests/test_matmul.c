@@ -94,7 +94,7 @@ static weft_tensor *input(test_device *d, const problem *p) {
 }
 
 static weft_tensor *weight(test_device *d, const problem *p, weft__weight_use use) {
-  weft_tensor *w = weft__weight_load(d->scope, p->dtype, 2, (int64_t[]){p->columns, p->k}, p->stored, use);
+  weft_tensor *w = weft__weight_load(d->scope, p->dtype, 2, (int64_t[]){p->columns, p->k}, p->stored, use, NULL);
   assert_non_null(w);
   return w;
 }

@@ -420,7 +420,7 @@ static weft_tensor *make_columns(weft_scope *scope, const operand *o) {
 static weft_tensor *make_packed(weft_scope *scope, const operand *o) {
   static const float zeros[64];
   assert_true(o->shape[0] * o->shape[1] <= (int64_t)WEFT_COUNT(zeros));
-  return weft__weight_load(scope, o->dtype, o->rank, o->shape, zeros, WEFT__WEIGHT_PRODUCT);
+  return weft__weight_load(scope, o->dtype, o->rank, o->shape, zeros, WEFT__WEIGHT_PRODUCT, NULL);
 }
 
 static weft_tensor *make_operand(weft_scope *scope, const operand *o) {

@@ -96,7 +96,7 @@ static void check_garbage(test_device *d) {
     const int64_t shape[] = {N_ROWS, N_COLS};
     weft_tensor *x = test_random(d, 2, (const int64_t[]){3, N_COLS}, 1, 1);
     weft_tensor *table = weft_tensor_from(d->scope, (weft_dtype)i, 2, shape, bytes);
-    weft_tensor *w = weft__weight_load(d->scope, (weft_dtype)i, 2, shape, bytes, WEFT__WEIGHT_PRODUCT);
+    weft_tensor *w = weft__weight_load(d->scope, (weft_dtype)i, 2, shape, bytes, WEFT__WEIGHT_PRODUCT, NULL);
     float *product = test_read(weft_matmul_nt(d->scope, x, w));
     float *values = test_read(
         weft_embed(d->scope, table, weft_tensor_from(d->scope, WEFT_I32, 1, (const int64_t[]){1}, (int32_t[]){16})));

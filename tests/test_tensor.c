@@ -528,7 +528,7 @@ static void packed_weights_are_opaque(void **state) {
   fixture *f = *state;
   float data[4 * 32];
   test_fill(data, WEFT_COUNT(data), 1, 3);
-  weft_tensor *w = weft__weight_load(f->scope, WEFT_F32, TEST_SHAPE(4, 32), data, WEFT__WEIGHT_PRODUCT);
+  weft_tensor *w = weft__weight_load(f->scope, WEFT_F32, TEST_SHAPE(4, 32), data, WEFT__WEIGHT_PRODUCT, NULL);
   assert_non_null(w);
   assert_int_equal(weft_tensor_read(w, data, sizeof data), WEFT_EUNSUPPORTED);
   assert_int_equal(weft_tensor_write(w, data, sizeof data), WEFT_EUNSUPPORTED);
@@ -543,7 +543,7 @@ static void plain_weights_are_borrowed(void **state) {
   float data[3 * 5];
   for (int i = 0; i < 15; i++) data[i] = (float)i;
   size_t peak = weft_device_peak_bytes(f->device);
-  weft_tensor *w = weft__weight_load(f->scope, WEFT_F32, TEST_SHAPE(3, 5), data, WEFT__WEIGHT_PLAIN);
+  weft_tensor *w = weft__weight_load(f->scope, WEFT_F32, TEST_SHAPE(3, 5), data, WEFT__WEIGHT_PLAIN, NULL);
   weft_tensor *row = weft_slice(f->scope, w, 0, 2, 1);
   weft_tensor_free(w);
   expect_view(row, 10, TEST_SHAPE(1, 5), STRIDES(5, 1));
@@ -560,7 +560,7 @@ static weft_tensor *small_expression(weft_scope *scope, weft_scope *inner) {
   static const int32_t ids[2] = {1, 0};
   const weft_concat_attrs last = {.axis = 1};
   weft_tensor *a = weft_tensor_from(inner, WEFT_F32, TEST_SHAPE(2, 32), data);
-  weft_tensor *w = weft__weight_load(inner, WEFT_F32, TEST_SHAPE(2, 32), data, WEFT__WEIGHT_PRODUCT);
+  weft_tensor *w = weft__weight_load(inner, WEFT_F32, TEST_SHAPE(2, 32), data, WEFT__WEIGHT_PRODUCT, NULL);
   weft_tensor *rows = weft_embed(inner, a, weft_tensor_from(inner, WEFT_I32, TEST_SHAPE(2), ids));
   weft_tensor *operands[] = {rows, weft_add(inner, a, weft_slice(inner, a, 0, 1, 1))};
   weft_tensor *product = weft_matmul_nt(inner, weft__op_run(inner, WEFT_OP_ID_silu_mul, operands, NULL, true), w);

@@ -101,8 +101,11 @@ WEFT_API weft_status weft_gguf_strings(const weft_gguf *gguf, const weft_gguf_en
  * index is past its end. */
 WEFT_API weft_status weft_gguf_number(const weft_gguf_entry *entry, uint64_t index, double *value);
 
-/* Tells the system that a tensor's pages are not needed any more; reading them again is still right. */
+/* Tells the system that a tensor's pages are not needed any more, or those of `n_bytes` of it from `data` on; reading
+ * them again is still right. */
 WEFT_API void weft_gguf_release(const weft_gguf *gguf, const weft_gguf_tensor *tensor);
+WEFT_API void weft_gguf_release_part(const weft_gguf *gguf, const weft_gguf_tensor *tensor, const void *data,
+                                     size_t n_bytes);
 
 #ifdef __cplusplus
 }

@@ -37,7 +37,8 @@ static weft_status cpu_copy(weft__backend *backend, void *to, size_t to_offset, 
 }
 
 static weft_status cpu_load_weight(weft__backend *backend, weft_dtype dtype, int64_t n_rows, int64_t n_cols,
-                                   const void *data, weft__weight_use use, weft__storage *storage) {
+                                   const void *data, weft__weight_use use, const weft__weight_reader *reader,
+                                   weft__storage *storage) {
   if (use == WEFT__WEIGHT_PLAIN) {
     size_t row_bytes = 0;
     weft__row_bytes(dtype, n_cols, &row_bytes);
@@ -58,7 +59,7 @@ static weft_status cpu_load_weight(weft__backend *backend, weft_dtype dtype, int
   if (status) return status;
   storage->n_bytes = n_bytes;
   storage->layout = WEFT__LAYOUT_PACKED;
-  weft__pack_weight(weft__cpu_of(backend), dtype, n_rows, n_cols, data, storage->buffer);
+  weft__pack_weight(weft__cpu_of(backend), dtype, n_rows, n_cols, data, reader, storage->buffer);
   return WEFT_OK;
 }
 

@@ -106,7 +106,8 @@ static inline bool weft__ranks_before(float x, int64_t place, float y, int64_t o
 
 size_t weft__panel_bytes(weft_dtype dtype, int64_t k);
 /* Packs an [M,K] weight as stored into ceil(M/16) panels; rows beyond the last are zero. */
-void weft__pack_weight(weft__cpu *cpu, weft_dtype dtype, int64_t m, int64_t k, const void *data, void *panels);
+void weft__pack_weight(weft__cpu *cpu, weft_dtype dtype, int64_t m, int64_t k, const void *data,
+                       const weft__weight_reader *reader, void *panels);
 
 /* ---- peak.c ---- */
 

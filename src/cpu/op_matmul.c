@@ -142,7 +142,7 @@ static weft_status operand_open(product *p, operand *o, const weft_tensor *weigh
     return weft__error(WEFT_EINVAL, "matmul_nt: its size overflows");
   o->own_panels = weft__buffers_get(p->cpu->buffers, o->own_bytes);
   if (!o->own_panels) return WEFT_ENOMEM;
-  weft__pack_weight(p->cpu, weight->dtype, weight->shape[0], p->k, weft__cpu_data(weight), o->own_panels);
+  weft__pack_weight(p->cpu, weight->dtype, weight->shape[0], p->k, weft__cpu_data(weight), NULL, o->own_panels);
   o->panels = o->own_panels;
   return WEFT_OK;
 }

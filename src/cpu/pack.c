@@ -119,7 +119,20 @@ static void pack_range(void *context, int64_t first, int64_t end) {
   }
 }
 
-void weft__pack_weight(weft__cpu *cpu, weft_dtype dtype, int64_t m, int64_t k, const void *data, void *panels) {
-  packing p = {dtype, m, k, data, panels};
-  weft__cpu_rows(cpu, (m + WEFT__PANEL - 1) / WEFT__PANEL, WEFT__PANEL * k, pack_range, &p);
+/* In parts, so that no more than one of them is in memory twice where the reader lets go of what was read. */
+void weft__pack_weight(weft__cpu *cpu, weft_dtype dtype, int64_t m, int64_t k, const void *data,
+                       const weft__weight_reader *reader, void *panels) {
+  enum { PART_BYTES = 16 << 20 };
+  size_t row_bytes = 0, panel_bytes = weft__panel_bytes(dtype, k);
+  weft__row_bytes(dtype, k, &row_bytes);
+  int64_t part = PART_BYTES / ((int64_t)row_bytes * WEFT__PANEL + 1) + 1,
+          n_panels = (m + WEFT__PANEL - 1) / WEFT__PANEL;
+  for (int64_t first = 0; first < n_panels; first += part) {
+    int64_t row = first * WEFT__PANEL, n = n_panels - first < part ? n_panels - first : part;
+    packing p = {dtype, m - row, k, (const uint8_t *)data + (size_t)row * row_bytes,
+                 (uint8_t *)panels + (size_t)first * panel_bytes};
+    weft__cpu_rows(cpu, n, WEFT__PANEL * k, pack_range, &p);
+    int64_t n_rows = p.m < n * WEFT__PANEL ? p.m : n * WEFT__PANEL;
+    if (reader) reader->on_read(reader->context, p.data, (size_t)n_rows * row_bytes);
+  }
 }

@@ -693,8 +693,12 @@ static const part *part_of(const weft_gguf *gguf, const weft_gguf_tensor *tensor
   return p;
 }
 
+void weft_gguf_release_part(const weft_gguf *gguf, const weft_gguf_tensor *tensor, const void *data, size_t n_bytes) {
+  weft__file_map_release(&part_of(gguf, tensor)->map, data, n_bytes);
+}
+
 void weft_gguf_release(const weft_gguf *gguf, const weft_gguf_tensor *tensor) {
-  weft__file_map_release(&part_of(gguf, tensor)->map, tensor->data, (size_t)tensor->n_bytes);
+  weft_gguf_release_part(gguf, tensor, tensor->data, (size_t)tensor->n_bytes);
 }
 
 /* ---- values ---- */

@@ -70,7 +70,9 @@ static weft_status load_quantized(weft__backend *backend, weft_dtype dtype, int6
 
 /* Quantised operands of products are laid out anew, everything else is uploaded as stored. */
 static weft_status gpu_load_weight(weft__backend *backend, weft_dtype dtype, int64_t n_rows, int64_t n_cols,
-                                   const void *data, weft__weight_use use, weft__storage *storage) {
+                                   const void *data, weft__weight_use use, const weft__weight_reader *reader,
+                                   weft__storage *storage) {
+  (void)reader; /* the upload is one */
   if (use == WEFT__WEIGHT_PRODUCT && weft__gpu_quantized_bits(dtype))
     return load_quantized(backend, dtype, n_rows, n_cols, data, storage);
   weft__dtype_bytes(dtype, n_rows * n_cols, &storage->n_bytes);

@@ -211,6 +211,17 @@ static void tell_progress(weft_model *model, const weft_gguf_tensor *t) {
   model->options.on_progress(model->options.context, fraction < 1 ? fraction : 1);
 }
 
+/* A tensor in the hands of the backend. */
+typedef struct reading {
+  const weft_gguf *gguf;
+  const weft_gguf_tensor *tensor;
+} reading;
+
+static void release_part(void *context, const void *data, size_t n_bytes) {
+  const reading *r = context;
+  weft_gguf_release_part(r->gguf, r->tensor, data, n_bytes);
+}
+
 static weft_tensor *load_weight(weft_model *model, const char *name, int rank, const int64_t *shape,
                                 weft__weight_use use) {
   const weft_gguf_tensor *t = find_weight(model, name, rank, shape);
@@ -221,7 +232,9 @@ static weft_tensor *load_weight(weft_model *model, const char *name, int rank, c
                 name, t->type_name, must_be_f32 ? "F32" : "a weight type");
     return NULL;
   }
-  weft_tensor *weight = weft__weight_load(model->scope, t->dtype, rank, shape, t->data, use);
+  reading context = {model->gguf, t};
+  const weft__weight_reader reader = {release_part, &context};
+  weft_tensor *weight = weft__weight_load(model->scope, t->dtype, rank, shape, t->data, use, &reader);
   if (weight && use == WEFT__WEIGHT_PRODUCT) weft_gguf_release(model->gguf, t);
   if (!weight) return NULL;
   mark_loaded(model, t);

@@ -21,6 +21,13 @@ typedef enum weft__weight_use {
   WEFT__WEIGHT_PRODUCT, /* right operand of matmul_nt and its composites only: whatever is fastest */
 } weft__weight_use;
 
+/* Who wants to know which of a weight's bytes a backend has read for good, part by part while it loads the weight: the
+ * file's pages can go.  NULL: nobody. */
+typedef struct weft__weight_reader {
+  void (*on_read)(void *context, const void *data, size_t n_bytes);
+  void *context;
+} weft__weight_reader;
+
 typedef enum weft__layout {
   WEFT__LAYOUT_PLAIN,  /* rows as weft/dtype.def says */
   WEFT__LAYOUT_PACKED, /* the backend's own: a product operand, nothing else may read it */
@@ -73,9 +80,9 @@ typedef struct weft__backend_class {
   weft_status (*flush)(weft__backend *backend);
   weft_status (*sync)(weft__backend *backend);
   /* Fills in storage->buffer, n_bytes, layout and is_borrowed for a weight of `n_rows` x `n_cols` elements at `data`,
-   * which stays valid as long as the storage if the use is PLAIN, else until the call returns. */
+   * which stays valid as long as the storage if the use is PLAIN, else until the call returns; `reader` may be NULL. */
   weft_status (*load_weight)(weft__backend *backend, weft_dtype dtype, int64_t n_rows, int64_t n_cols, const void *data,
-                             weft__weight_use use, weft__storage *storage);
+                             weft__weight_use use, const weft__weight_reader *reader, weft__storage *storage);
   /* Runs fused multiply-adds without memory for some ten milliseconds: f32 operations a second, each of them two.  NULL:
    * not offered. */
   weft_status (*measure_flops)(weft__backend *backend, double *flops_per_s);

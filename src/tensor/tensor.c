@@ -84,14 +84,14 @@ weft_tensor *weft_tensor_from(weft_scope *scope, weft_dtype dtype, int rank, con
 }
 
 weft_tensor *weft__weight_load(weft_scope *scope, weft_dtype dtype, int rank, const int64_t *shape, const void *data,
-                               weft__weight_use use) {
+                               weft__weight_use use, const weft__weight_reader *reader) {
   size_t n_bytes;
   if (check_shape(dtype, rank, shape, &n_bytes)) return NULL;
   weft__backend *backend = weft__scope_backend(scope);
   weft__storage *s = storage_new(backend);
   if (!s) return NULL;
   int64_t n_rows = rank == 2 ? shape[0] : 1;
-  if (backend->class->load_weight(backend, dtype, n_rows, shape[rank - 1], data, use, s)) {
+  if (backend->class->load_weight(backend, dtype, n_rows, shape[rank - 1], data, use, reader, s)) {
     weft_free(s);
     return NULL;
   }

@@ -49,7 +49,7 @@ int64_t weft__n_cols(const weft_tensor *t);
 
 /* A weight of the given shape (rank 1 or 2) whose stored bytes are at `data`; see weft__weight_use. */
 weft_tensor *weft__weight_load(weft_scope *scope, weft_dtype dtype, int rank, const int64_t *shape, const void *data,
-                               weft__weight_use use);
+                               weft__weight_use use, const weft__weight_reader *reader);
 /* A handle on `storage` (whose reference it takes over, on failure too). */
 weft_tensor *weft__tensor_make(weft_scope *scope, weft_dtype dtype, int rank, const int64_t *shape,
                                weft__storage *storage);
