@@ -205,12 +205,46 @@ static void test_trace(void **state) {
   gpu_env_use(NULL);
 }
 
+/* ---- load ---- */
+
+static const char *model(void) {
+  const char *path = getenv("WEFT_TEST_MODEL");
+  return path ? path : "models/SmolLM2-135M-Instruct.Q4_1.gguf";
+}
+
+/* Mapped and read: both cases, and the rates of the file's size.  Read means that all of the file was fetched at some time,
+ * and is in memory beside the weights. */
+static void test_load(void **state) {
+  (void)state;
+  for (int i = 0; i < 2; i++) {
+    json_t *root = take_json(WEFT(NULL, "bench", "load", model(), "-r", "2", "--json", i ? "--no-mmap" : "--quiet"), 0);
+    double n_bytes = get_number(root, "file_bytes");
+    assert_int_equal(json_array_size(get(root, "cases")), 2);
+    for (size_t c = 0; c < 2; c++) {
+      const json_t *row = case_at(root, c);
+      double median_ms = get_number(row, "median_ms"), min_ms = get_number(row, "min_ms");
+      assert_string_equal(get_text(row, "name"), c ? "warm" : "cold");
+      assert_true(min_ms > 0 && min_ms <= median_ms);
+      assert_near(get_number(row, "gb_per_s"), 1e-6 * n_bytes / median_ms);
+      assert_non_null(json_object_get(row, "storage_bytes"));
+    }
+    assert_true(get_number(root, "peak_bytes") > n_bytes);
+    assert_memory_equal(get_text(root, "device"), "cpu (", 5);
+    json_decref(root);
+  }
+  run_result text = WEFT(NULL, "bench", "load", model(), "-r", "1");
+  assert_status(&text, 0);
+  assert_non_null(strstr(text.out, "\ncold "));
+  assert_non_null(strstr(text.out, "\nwarm "));
+  run_clear(&text);
+}
+
 int main(void) {
   gpu_env_prepare();
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_gemm_shapes), cmocka_unit_test(test_gemm_text), cmocka_unit_test(test_gemm_errors),
       cmocka_unit_test(test_matvec),      cmocka_unit_test(test_ops),       cmocka_unit_test(test_tiles),
-      cmocka_unit_test(test_gpu_ops),     cmocka_unit_test(test_trace),
+      cmocka_unit_test(test_gpu_ops),     cmocka_unit_test(test_trace),     cmocka_unit_test(test_load),
   };
   return cmocka_run_group_tests_name("bench", tests, NULL, NULL);
 }

@@ -628,6 +628,12 @@ static void test_repeatable(void **state) {
   run_clear(&b);
 }
 
+/* Read or mapped, the file says the same. */
+static void test_no_mmap(void **state) {
+  (void)state;
+  assert_equal_runs(WEFT(NULL, FABLE, "--seed", "7", "--no-mmap"), WEFT(NULL, FABLE, "--seed", "7"));
+}
+
 /* Keys that scripts rely on, and the same text as without --json. */
 static void test_run_json(void **state) {
   (void)state;
@@ -1004,6 +1010,7 @@ int main(void) {
       cmocka_unit_test(test_long_prompt),
       cmocka_unit_test(test_answer),
       cmocka_unit_test(test_repeatable),
+      cmocka_unit_test(test_no_mmap),
       cmocka_unit_test(test_run_json),
       cmocka_unit_test(test_finish_reasons),
       cmocka_unit_test(test_drawn_seed),

@@ -143,6 +143,40 @@ static void test_gpus(void **state) {
   json_decref(root);
 }
 
+/* ---- weft devices ---- */
+
+/* Whatever the lines of --json say of a device is in the form for people too. */
+static void check_device(const json_t *row, const char *text) {
+  static const char *const keys[] = {"name", "kind", "backend", "driver", "generation", "library_version", "library"};
+  if (json_is_string(get(row, "device"))) {
+    assert_non_null(strstr(text, get_text(row, "variant")));
+    return;
+  }
+  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+    if (!strstr(text, get_text(row, keys[i]))) fail_msg("%s is not shown: %s", keys[i], text);
+  for (size_t i = 0; i < json_array_size(get(row, "features")); i++)
+    assert_non_null(strstr(text, json_string_value(json_array_get(get(row, "features"), i))));
+  assert_true(get_number(row, "max_buffer_bytes") > 0 && get_number(row, "max_bindings") > 0);
+  get(row, "memory_bytes");
+}
+
+static void test_devices(void **state) {
+  (void)state;
+  run_result text = WEFT(NULL, "devices"), lines = WEFT(NULL, "devices", "--json");
+  assert_status(&text, 0);
+  assert_status(&lines, 0);
+  int n = 0;
+  for (char *line = lines.out; *line; line = strchr(line, '\n') + 1, n++) {
+    json_t *row = json_loads(line, JSON_DISABLE_EOF_CHECK, NULL);
+    assert_non_null(row);
+    check_device(row, text.out);
+    json_decref(row);
+  }
+  assert_true(n >= 1);
+  run_clear(&text);
+  run_clear(&lines);
+}
+
 /* The form for people says the same. */
 static void test_text(void **state) {
   (void)state;
@@ -165,6 +199,7 @@ int main(void) {
       cmocka_unit_test(test_read_only_folders),
       cmocka_unit_test(test_gpus),
       cmocka_unit_test(test_text),
+      cmocka_unit_test(test_devices),
   };
   gpu_env_prepare();
   return cmocka_run_group_tests(tests, prepare, folder_remove);

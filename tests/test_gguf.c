@@ -59,26 +59,46 @@ static void assert_error(const char *path, const char *why) {
 
 /* ---- every kind of file ---- */
 
-/* The list says what must happen to each file; those that open are also read all through. */
+/* Opened one way or the other, the file in `scratch` is what the case says; if it opens, it is read all through. */
+static void check_case(const gguf_case *c, weft_status (*open)(weft_gguf **, const char *)) {
+  weft_gguf *gguf = NULL;
+  weft_status status = open(&gguf, scratch);
+  if (status != c->status)
+    fail_msg("%s: %s (%s)", c->name, weft_status_name(status), status ? weft_last_error() : "opened");
+  assert_int_equal(gguf != NULL, status == WEFT_OK);
+  if (status == WEFT_OK)
+    gguf_walk(gguf);
+  else
+    assert_error(scratch, c->why);
+  weft_gguf_close(gguf);
+}
+
+/* The list says what must happen to each file. */
 static void test_cases(void **state) {
   (void)state;
   for (size_t i = 0; i < gguf_n_cases; i++) {
-    const gguf_case *c = &gguf_cases[i];
-    weft_gguf *gguf = NULL;
     gguf_writer w;
     gguf_writer_init(&w);
-    c->make(&w);
+    gguf_cases[i].make(&w);
     gguf_writer_save(&w, scratch);
-    weft_status status = weft_gguf_open(&gguf, scratch);
-    if (status != c->status)
-      fail_msg("%s: %s (%s)", c->name, weft_status_name(status), status ? weft_last_error() : "opened");
-    assert_int_equal(gguf != NULL, status == WEFT_OK);
-    if (status == WEFT_OK)
-      gguf_walk(gguf);
-    else
-      assert_error(scratch, c->why);
-    weft_gguf_close(gguf);
+    check_case(&gguf_cases[i], weft_gguf_open);
+    check_case(&gguf_cases[i], weft_gguf_read);
   }
+}
+
+/* What was read stays, whatever becomes of the file. */
+static void test_copy(void **state) {
+  (void)state;
+  weft_gguf *gguf = NULL;
+  weft_gguf_close(open_full()); /* writes the file */
+  assert_int_equal(weft_gguf_read(&gguf, scratch), WEFT_OK);
+  assert_int_equal(truncate(scratch, 3), 0);
+  gguf_walk(gguf);
+  for (size_t i = 0; i < weft_gguf_n_tensors(gguf); i++) weft_gguf_release(gguf, weft_gguf_tensor_at(gguf, i));
+  gguf_walk(gguf);
+  weft_gguf_close(gguf);
+  assert_int_equal(weft_gguf_read(&gguf, scratch), WEFT_EFORMAT);
+  assert_error(scratch, "");
 }
 
 /* What is wrong with a path is said with the path, and in the system's words where it has some. */
@@ -680,6 +700,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_cases),
       cmocka_unit_test(test_paths),
+      cmocka_unit_test(test_copy),
       cmocka_unit_test(test_long_names),
       cmocka_unit_test(test_every_prefix),
       cmocka_unit_test(test_every_bit),

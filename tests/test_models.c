@@ -189,6 +189,9 @@ static const char *const openers[][6] = {
     {"run", "MODEL", "-p", "hi"},
     {"chat", "MODEL"},
     {"bench", "llm", "MODEL"},
+    {"bench", "load", "MODEL"},
+    {"run", "MODEL", "-p", "hi", "--no-mmap"},
+    {"run", "MODEL", "--jsonl"},
 };
 
 /* One line with the path and the reason, whatever the command; no command waits for a pipe that nobody writes. */
@@ -221,11 +224,42 @@ static void test_no_models(void **state) {
   check_openers("/dev/null", "is not a regular file");
 }
 
+/* ---- texts that cannot be read ---- */
+
+/* Every option that names a file of text. */
+static const char *const readers[][5] = {
+    {"run", "m", "--prompt-file", "FILE"},    {"run", "m", "--jsonl", "--prompt-file", "FILE"},
+    {"logits", "m", "--prompt-file", "FILE"}, {"tokenize", "m", "--file", "FILE"},
+    {"detokenize", "m", "--file", "FILE"},    {"score", "m", "--text-file", "FILE"},
+};
+
+/* The path and the system's words, before a model is looked for. */
+static void check_readers(const char *path, const char *reason) {
+  const run_options o = {.permissions_apply = 1};
+  for (size_t i = 0; i < sizeof readers / sizeof *readers; i++) {
+    const char *words[6] = {NULL};
+    for (int w = 0; w < 5 && readers[i][w]; w++) words[w] = strcmp(readers[i][w], "FILE") == 0 ? path : readers[i][w];
+    run_result r = run_weft(&o, words);
+    assert_error_message(&r, 1, path);
+    assert_error_message(&r, 1, reason);
+    run_clear(&r);
+  }
+}
+
+static void test_no_texts(void **state) {
+  (void)state;
+  const char *secret = write_text("secret.txt", "hi");
+  assert_int_equal(chmod(secret, 0), 0);
+  check_readers("/nonexistent/x.txt", "No such file or directory");
+  check_readers(secret, "Permission denied");
+  check_readers(folder_path(), "Is a directory");
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_list),           cmocka_unit_test(test_list_text),    cmocka_unit_test(test_split_name),
       cmocka_unit_test(test_remove),         cmocka_unit_test(test_remove_wrong), cmocka_unit_test(test_remove_link),
-      cmocka_unit_test(test_remove_refused), cmocka_unit_test(test_no_models),
+      cmocka_unit_test(test_remove_refused), cmocka_unit_test(test_no_models),    cmocka_unit_test(test_no_texts),
   };
   return cmocka_run_group_tests(tests, folder_create, folder_remove);
 }

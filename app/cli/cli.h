@@ -85,7 +85,7 @@ typedef struct cli_common {
   int n_threads;        /* 0 = not given */
   const char *affinity; /* NULL = not given */
   int64_t seed;         /* -1 = not given */
-  bool exact, quiet, json, verbose, help;
+  bool exact, no_mmap, quiet, json, verbose, help;
 } cli_common;
 
 /* Values of the common options before any is read. */
@@ -101,7 +101,7 @@ typedef struct cli_args {
 } cli_args;
 
 /* What a command does with the common options: help shows only those that matter to it. */
-enum { CLI_USES_DEVICE = 1, CLI_USES_SEED = 2 };
+enum { CLI_USES_DEVICE = 1, CLI_USES_SEED = 2, CLI_USES_MODEL = 4 };
 
 typedef struct cli_command {
   const char *name;      /* one word, or two: "bench llm" */

@@ -15,6 +15,7 @@ extern const cli_command cli_cmd_bench_gemm;
 extern const cli_command cli_cmd_bench_matvec;
 extern const cli_command cli_cmd_bench_ops;
 extern const cli_command cli_cmd_bench_llm;
+extern const cli_command cli_cmd_bench_load;
 extern const cli_command cli_cmd_models;
 extern const cli_command cli_cmd_models_rm;
 extern const cli_command cli_cmd_devices;

@@ -304,7 +304,7 @@ const cli_command cli_cmd_bench_llm = {
                 "weft bench llm model.gguf --peer ./lbench",
     .min_args = 1,
     .max_args = 1,
-    .uses = CLI_USES_DEVICE,
+    .uses = CLI_USES_DEVICE | CLI_USES_MODEL,
     .options = bench_llm_table,
     .defaults = &defaults,
     .n_options_bytes = sizeof defaults,

@@ -310,7 +310,7 @@ const cli_command cli_cmd_chat = {
                 "echo \"What is the capital of France?\" | weft chat model.gguf --temperature 0",
     .min_args = 1,
     .max_args = 1,
-    .uses = CLI_USES_DEVICE | CLI_USES_SEED,
+    .uses = CLI_USES_DEVICE | CLI_USES_SEED | CLI_USES_MODEL,
     .options = chat_table,
     .defaults = &defaults,
     .n_options_bytes = sizeof defaults,

@@ -134,7 +134,7 @@ const cli_command cli_cmd_logits = {
                 "weft logits model.gguf -p \"Yes or no?\" --top 3 --json --exact",
     .min_args = 1,
     .max_args = 2,
-    .uses = CLI_USES_DEVICE,
+    .uses = CLI_USES_DEVICE | CLI_USES_MODEL,
     .options = logits_table,
     .defaults = &defaults,
     .n_options_bytes = sizeof defaults,

@@ -5,6 +5,7 @@
 #include "cmd.h"
 #include "generation.h"
 #include "interrupt.h"
+#include "jsonl.h"
 #include "model.h"
 #include "options.h"
 #include "output.h"
@@ -21,6 +22,7 @@ typedef struct run_options {
   cli_prompt prompt;
   cli_generation generation;
   const char *force_tokens; /* ids as text; NULL: generate */
+  bool jsonl;
 } run_options;
 
 /* One forced step: what the logits before it preferred. */
@@ -128,19 +130,11 @@ static cli_exit prepare_forcing(run_state *r) {
   return r->forced ? CLI_OK : cli_fail();
 }
 
-/* ---- reporting ----
- *
- * A rate over no time at all (one token, or none) comes out as infinite or NaN and is printed as null. */
+/* ---- reporting ---- */
 
-static double prefill_rate(const run_state *r) {
-  return (double)(r->n_prompt - r->n_reused) / (r->generation.prefill_ms / 1e3);
-}
-
-/* The first drawn token comes out of the prefill, so the decode time is that of the others; forcing times them all. */
-static double decode_rate(const run_state *r) {
-  size_t n = r->generation.n_tokens;
-  if (n > 0 && !r->force) n--;
-  return (double)n / (r->generation.decode_ms / 1e3);
+/* Forcing times all of its tokens. */
+static size_t n_timed_steps(const run_state *r) {
+  return r->force ? r->generation.n_tokens : cli_generation_steps(&r->generation);
 }
 
 /* After an interrupt the steps that were done. */
@@ -161,17 +155,8 @@ static cli_exit print_json(const run_state *r) {
   json_t *root = json_object();
   cli_json_set(root, "model", cli_json_text(r->model.path, strlen(r->model.path)));
   cli_json_set(root, "device", json_string(weft_device_name(r->model.device)));
-  cli_json_set(root, "seed", json_integer((json_int_t)r->seed));
-  cli_json_set(root, "prompt_tokens", cli_json_ids(r->prompt, r->n_prompt));
-  cli_json_set(root, "n_reused_tokens", json_integer((json_int_t)r->n_reused));
-  cli_json_set(root, "tokens", cli_json_ids(g->tokens, g->n_tokens));
-  cli_json_set(root, "text", cli_json_text(g->text, g->n_text_bytes));
-  cli_json_set(root, "finish_reason", json_string(cli_finish_name(g->finish_reason)));
   cli_json_set(root, "load_ms", cli_json_number(r->model.load_ms));
-  cli_json_set(root, "prefill_ms", cli_json_number(g->prefill_ms));
-  cli_json_set(root, "decode_ms", cli_json_number(g->decode_ms));
-  cli_json_set(root, "prefill_tokens_per_s", cli_json_number(prefill_rate(r)));
-  cli_json_set(root, "decode_tokens_per_s", cli_json_number(decode_rate(r)));
+  cli_generation_json(root, r->prompt, r->n_prompt, r->n_reused, r->seed, g, n_timed_steps(r));
   cli_json_set(root, "peak_bytes", json_integer(cli_peak_bytes()));
   if (r->force) cli_json_set(root, "forced", forced_to_json(r));
   return cli_json_print(root);
@@ -192,10 +177,11 @@ static void print_forced(const run_state *r) {
 /* A reply of one token took no decode pass, so there is no rate to tell. */
 static void note_speed(const run_state *r) {
   const weft_generation *g = &r->generation;
-  cli_note("prompt: %zu tokens in %.1f ms (%.1f tokens/s)", r->n_prompt - r->n_reused, g->prefill_ms, prefill_rate(r));
+  cli_note("prompt: %zu tokens in %.1f ms (%.1f tokens/s)", r->n_prompt - r->n_reused, g->prefill_ms,
+           (double)(r->n_prompt - r->n_reused) / (g->prefill_ms / 1e3));
   if (g->decode_ms > 0)
-    cli_note("reply: %zu tokens in %.1f ms (%.1f tokens/s), ended by %s", g->n_tokens, g->decode_ms, decode_rate(r),
-             cli_finish_name(g->finish_reason));
+    cli_note("reply: %zu tokens in %.1f ms (%.1f tokens/s), ended by %s", g->n_tokens, g->decode_ms,
+             (double)n_timed_steps(r) / (g->decode_ms / 1e3), cli_finish_name(g->finish_reason));
   cli_note("memory: %.1f MB at most", (double)cli_peak_bytes() / 1e6);
 }
 
@@ -255,9 +241,34 @@ static void clear_run(run_state *r) {
   weft_free(r->forced);
 }
 
+/* The options of the command line are checked as if they were a line's, before a model is looked for. */
+static cli_exit run_jsonl(const run_options *o, const cli_args *args) {
+  weft_generate_options checked;
+  if (args->n > 1 || o->prompt.text || o->force_tokens || o->generation.session) {
+    cli_error("--jsonl: the prompts come from standard input or --prompt-file, a line each (leave out %s)",
+              o->force_tokens         ? "--force-tokens"
+              : o->generation.session ? "--session"
+                                      : "the prompt");
+    return CLI_USAGE;
+  }
+  cli_exit code = cli_prompt_check_raw(&o->prompt);
+  if (code) return code;
+  code = cli_generation_prepare(&o->generation, &checked);
+  cli_generation_clear(&checked);
+  if (code) return code;
+  const cli_jsonl_defaults lines = {
+      .generation = o->generation,
+      .seed = o->common.seed >= 0 ? o->common.seed : cli_draw_seed(),
+      .system = o->prompt.system,
+      .raw = o->prompt.raw,
+  };
+  return cli_jsonl_run(&o->common, o->prompt.file ? o->prompt.file : "-", args->values[0], &lines);
+}
+
 /* All that can be wrong with the words is found before the model is loaded. */
 static cli_exit run_run(void *options, const cli_args *args) {
   const run_options *o = options;
+  if (o->jsonl) return run_jsonl(o, args);
   weft__bytes text = {0};
   run_state r = {.options = o};
   r.seed = (uint64_t)(o->common.seed >= 0 ? o->common.seed : cli_draw_seed());
@@ -274,6 +285,8 @@ static cli_exit run_run(void *options, const cli_args *args) {
 static const cli_option run_table[] = {
     CLI_PROMPT_OPTIONS(run_options),
     CLI_GENERATION_OPTIONS(run_options),
+    CLI_FLAG(run_options, jsonl, "jsonl", 0,
+             "answer a prompt a line, from --prompt-file or standard input, with a JSON object a line"),
     CLI_TEXT(run_options, force_tokens, "force-tokens", 0, "IDS",
              "after the prompt append these token ids, and print for each the id that had the largest logit before it "
              "and its margin over the second"),
@@ -291,20 +304,27 @@ const cli_command cli_cmd_run = {
     .summary = "answer a prompt",
     .details =
         "Sends the prompt through the model's chat template and prints the reply as it is made. Standard input is "
-        "read only with --prompt-file -. Ctrl-C ends the reply with status 130; a second one ends the program at "
+        "read only with --prompt-file - or --jsonl. Ctrl-C ends the reply with status 130; a second one ends the "
+        "program at "
         "once.\n" CLI_GENERATION_DETAILS
         "With --json the object has model, device, seed, prompt_tokens, n_reused_tokens (of the prompt, from "
         "--session), tokens, text, finish_reason (stop, length "
         "or canceled), load_ms, prefill_ms, decode_ms, prefill_tokens_per_s, decode_tokens_per_s, peak_bytes, and "
-        "with --force-tokens forced.",
+        "with --force-tokens forced.\n"
+        "With --jsonl each line is a JSON string, the prompt, or an object: prompt, or messages, a list of role and "
+        "content; id, which the result repeats; and options of generation with _ for -, system, raw and seed, in "
+        "place of the command line's. Results come in the order of the lines: line, id, and the keys of --json that "
+        "are not about the model; or line, id and error, and the exit status is 1 at the end.",
     .examples = "weft run model.gguf \"What is the capital of France?\"\n"
                 "weft run model.gguf --raw -p \"Once upon a time\" -n 64 --temperature 0\n"
                 "weft run model.gguf --prompt-file question.txt -s \"Answer in one sentence.\" --seed 1\n"
                 "git diff | weft run model.gguf --prompt-file - --stop END\n"
+                "weft run model.gguf --jsonl --prompt-file questions.jsonl --temperature 0 >answers.jsonl\n"
+                "echo '{\"prompt\": \"1 2 3\", \"raw\": true, \"max_tokens\": 8}' | weft run model.gguf --jsonl\n"
                 "weft run model.gguf -- \"--why does this work?\"",
     .min_args = 1,
     .max_args = 2,
-    .uses = CLI_USES_DEVICE | CLI_USES_SEED,
+    .uses = CLI_USES_DEVICE | CLI_USES_SEED | CLI_USES_MODEL,
     .options = run_table,
     .defaults = &defaults,
     .n_options_bytes = sizeof defaults,

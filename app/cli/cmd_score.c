@@ -182,7 +182,7 @@ const cli_command cli_cmd_score = {
         "weft score model.gguf --text-file book.txt\nweft score model.gguf --text-file book.txt -n 512 --exact --json",
     .min_args = 1,
     .max_args = 1,
-    .uses = CLI_USES_DEVICE,
+    .uses = CLI_USES_DEVICE | CLI_USES_MODEL,
     .options = score_table,
     .defaults = &defaults,
     .n_options_bytes = sizeof defaults,

@@ -12,10 +12,13 @@
 #include <string.h>
 
 const cli_command *const cli_commands[] = {
-    &cli_cmd_run,        &cli_cmd_chat,         &cli_cmd_tokenize,  &cli_cmd_detokenize, &cli_cmd_logits,
-    &cli_cmd_score,      &cli_cmd_info,         &cli_cmd_models,    &cli_cmd_models_rm,  &cli_cmd_bench_llm,
-    &cli_cmd_bench_gemm, &cli_cmd_bench_matvec, &cli_cmd_bench_ops, &cli_cmd_devices,    &cli_cmd_doctor,
-    &cli_cmd_sweep,      &cli_cmd_demo,         &cli_cmd_version,   &cli_cmd_help,       NULL,
+    &cli_cmd_run,        &cli_cmd_chat,       &cli_cmd_tokenize,
+    &cli_cmd_detokenize, &cli_cmd_logits,     &cli_cmd_score,
+    &cli_cmd_info,       &cli_cmd_models,     &cli_cmd_models_rm,
+    &cli_cmd_bench_llm,  &cli_cmd_bench_gemm, &cli_cmd_bench_matvec,
+    &cli_cmd_bench_ops,  &cli_cmd_bench_load, &cli_cmd_devices,
+    &cli_cmd_doctor,     &cli_cmd_sweep,      &cli_cmd_demo,
+    &cli_cmd_version,    &cli_cmd_help,       NULL,
 };
 
 const cli_option cli_common_options[] = {
@@ -31,6 +34,11 @@ const cli_option cli_common_options[] = {
              .needs = CLI_USES_DEVICE),
     CLI_FLAG(cli_common, exact, "exact", 0, "do not quantise activations: slower, nearer to exact arithmetic",
              .needs = CLI_USES_DEVICE),
+    CLI_FLAG(
+        cli_common, no_mmap, "no-mmap", 0,
+        "read the model file into memory instead of mapping it: takes its size more of memory, but nobody can change "
+        "the file meanwhile",
+        .needs = CLI_USES_MODEL),
     CLI_INT64(cli_common, seed, "seed", 0, "S", 0, INT64_MAX,
               "seed of the random numbers; the same seed gives the same text (default: drawn, see --verbose)",
               .needs = CLI_USES_SEED),

@@ -103,6 +103,23 @@ void cli_speed_line(const cli_common *common, size_t n_prompt, const weft_genera
                  (double)n_prompt / (g->prefill_ms / 1e3), g->n_tokens, decode);
 }
 
+size_t cli_generation_steps(const weft_generation *g) { return g->n_tokens > 0 ? g->n_tokens - 1 : 0; }
+
+/* A rate over no time at all (one token, or none) comes out as infinite or NaN and is printed as null. */
+void cli_generation_json(json_t *root, const int32_t *prompt, size_t n_prompt, size_t n_reused, uint64_t seed,
+                         const weft_generation *g, size_t n_steps) {
+  cli_json_set(root, "seed", json_integer((json_int_t)seed));
+  cli_json_set(root, "prompt_tokens", cli_json_ids(prompt, n_prompt));
+  cli_json_set(root, "n_reused_tokens", json_integer((json_int_t)n_reused));
+  cli_json_set(root, "tokens", cli_json_ids(g->tokens, g->n_tokens));
+  cli_json_set(root, "text", cli_json_text(g->text, g->n_text_bytes));
+  cli_json_set(root, "finish_reason", json_string(cli_finish_name(g->finish_reason)));
+  cli_json_set(root, "prefill_ms", cli_json_number(g->prefill_ms));
+  cli_json_set(root, "decode_ms", cli_json_number(g->decode_ms));
+  cli_json_set(root, "prefill_tokens_per_s", cli_json_number((double)(n_prompt - n_reused) / (g->prefill_ms / 1e3)));
+  cli_json_set(root, "decode_tokens_per_s", cli_json_number((double)n_steps / (g->decode_ms / 1e3)));
+}
+
 const char *cli_finish_name(weft_finish_reason reason) {
   switch (reason) {
   case WEFT_FINISH_STOP:

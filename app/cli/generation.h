@@ -7,6 +7,8 @@
 
 #include "weft/llm.h"
 
+#include <jansson.h>
+
 #include <limits.h>
 
 typedef struct cli_generation {
@@ -81,6 +83,13 @@ cli_exit cli_generation_save_session(const cli_generation *generation, const wef
 
 /* One dim line on a terminal's standard error: the speed of a generation after `n_prompt` tokens of prompt. */
 void cli_speed_line(const cli_common *common, size_t n_prompt, const weft_generation *generation);
+
+/* Sets the keys of a result: seed, prompt_tokens, n_reused_tokens (of the prompt, that were in the session already),
+ * tokens, text, finish_reason, times and rates.  n_steps: the tokens that decode_ms is the time of. */
+void cli_generation_json(json_t *root, const int32_t *prompt, size_t n_prompt, size_t n_reused, uint64_t seed,
+                         const weft_generation *g, size_t n_steps);
+/* Of a generation, all but the first, which comes out of the prefill. */
+size_t cli_generation_steps(const weft_generation *g);
 
 /* "stop", "length" or "canceled". */
 const char *cli_finish_name(weft_finish_reason reason);

@@ -51,7 +51,7 @@ static void show_progress(void *context, double fraction) { cli_bar_set(context,
 /* With a bar on the terminal where that takes long. */
 static weft_status load(cli_model *m, const cli_common *common) {
   cli_bar bar;
-  weft_model_options options = {.on_progress = show_progress, .context = &bar};
+  weft_model_options options = {.on_progress = show_progress, .context = &bar, .no_mmap = common->no_mmap};
   if (!cli_bar_start(&bar, "loading", common)) options.on_progress = NULL;
   weft_status status = weft_model_load(&m->model, m->device, m->path, &options);
   cli_bar_end(&bar);

@@ -68,6 +68,25 @@ static const char *nearest_option(const cli_command *command, const char *word) 
   return best;
 }
 
+/* Names outside of a command line are mostly written with _. */
+static bool is_name(const char *name, const char *word) {
+  for (; *name && (*name == *word || (*name == '-' && *word == '_')); name++, word++) continue;
+  return !*name && !*word;
+}
+
+const cli_option *cli_option_named(const cli_option *table, const char *name) {
+  for (const cli_option *o = table; o->name; o++)
+    if (is_name(o->name, name)) return o;
+  return NULL;
+}
+
+const char *cli_option_nearest(const cli_option *table, const char *word) {
+  const char *best = table->name;
+  for (const cli_option *o = table; o->name; o++)
+    if (cli_distance(word, o->name) < cli_distance(word, best)) best = o->name;
+  return best;
+}
+
 /* Reports the word without its value, which may be long or secret. */
 static cli_exit unknown_option(const cli_command *command, const char *argument) {
   char name[MAX_NAME_BYTES + 1];
@@ -164,7 +183,7 @@ static cli_exit add_to_list(const char *text, cli_list *list) {
 }
 
 /* Stores the option's value; `text` is NULL for a flag. */
-static cli_exit set_option(const cli_option *option, const char *text, void *options) {
+cli_exit cli_option_set(const cli_option *option, const char *text, void *options) {
   void *field = (char *)options + option->offset;
   switch (option->kind) {
   case CLI_KIND_FLAG:
@@ -217,7 +236,7 @@ cli_exit cli_parse_ids(const char *what, const char *text, int32_t **ids, size_t
 
 /* ---- the command line ---- */
 
-/* Where reading stands.  `options` is the command's structure, which set_option writes to by offset. */
+/* Where reading stands.  `options` is the command's structure, which cli_option_set writes to by offset. */
 typedef struct parser {
   const cli_command *command;
   int argc, next; /* next word to read */
@@ -228,7 +247,7 @@ typedef struct parser {
 /* Sets `option` from `attached` (what stands in the same word) or else the next word. */
 static cli_exit read_value(parser *p, const cli_option *option, const char *attached) {
   if (option->kind == CLI_KIND_FLAG) {
-    if (!attached) return set_option(option, NULL, p->options);
+    if (!attached) return cli_option_set(option, NULL, p->options);
     cli_error("--%s: takes no value (leave out '%s')", option->name, attached);
     return CLI_USAGE;
   }
@@ -236,7 +255,7 @@ static cli_exit read_value(parser *p, const cli_option *option, const char *atta
     cli_error("--%s: needs a value (give %s)", option->name, option->value);
     return CLI_USAGE;
   }
-  return set_option(option, attached ? attached : p->argv[p->next++], p->options);
+  return cli_option_set(option, attached ? attached : p->argv[p->next++], p->options);
 }
 
 /* Reads one word that begins with a dash, and its value.  A long word is split at '='; a short one has its value right

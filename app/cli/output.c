@@ -9,8 +9,9 @@
 #include <string.h>
 
 static struct {
-  int write_errno;  /* of the first failed write to standard output; 0 = none */
-  bool json_failed; /* an allocation of the object being built */
+  int write_errno;       /* of the first failed write to standard output; 0 = none */
+  bool json_failed;      /* an allocation of the object being built */
+  weft__bytes *captured; /* where errors go; NULL: to standard error */
 } state;
 
 /* ---- escaping ----
@@ -166,10 +167,22 @@ static void print_line(const char *prefix, const char *format, va_list arguments
   fflush(stderr);
 }
 
+/* What does not fit into memory is lost; that the text is empty then says so. */
+static void capture(const char *format, va_list arguments) {
+  char text[MESSAGE_BYTES];
+  if (state.captured->n > 0 || vsnprintf(text, sizeof text, format, arguments) < 0) return;
+  weft__bytes_add(state.captured, text, strlen(text));
+}
+
+void cli_error_capture(weft__bytes *text) { state.captured = text; }
+
 void cli_error(const char *format, ...) {
   va_list arguments;
   va_start(arguments, format);
-  print_line("weft: ", format, arguments);
+  if (state.captured)
+    capture(format, arguments);
+  else
+    print_line("weft: ", format, arguments);
   va_end(arguments);
 }
 

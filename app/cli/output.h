@@ -34,6 +34,8 @@ cli_exit cli_out_finish(cli_exit code);
 
 void cli_error(const char *format, ...) WEFT_PRINTF(1, 2); /* "weft: WHAT: WHY (WHAT TO DO)" */
 void cli_note(const char *format, ...) WEFT_PRINTF(1, 2);  /* what --verbose tells */
+/* Until it is called with NULL, errors are added to `text` instead, as they are; the first one counts. */
+void cli_error_capture(weft__bytes *text);
 /* Reports the library's last error and gives the exit status of its status. */
 cli_exit cli_fail(void);
 

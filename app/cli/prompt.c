@@ -6,6 +6,12 @@
 
 #include <string.h>
 
+cli_exit cli_prompt_check_raw(const cli_prompt *prompt) {
+  if (!prompt->raw || !prompt->system) return CLI_OK;
+  cli_error("--system: --raw has no place for it (leave out one of the two)");
+  return CLI_USAGE;
+}
+
 /* Two prompts are a mistake that picking one would hide, and only a chat template has a place for a system message. */
 static cli_exit check_sources(const cli_prompt *prompt, const char *argument) {
   int n_given = (prompt->text != NULL) + (prompt->file != NULL) + (argument != NULL);
@@ -14,11 +20,7 @@ static cli_exit check_sources(const cli_prompt *prompt, const char *argument) {
               n_given == 0 ? "there is none" : "it is given more than once");
     return CLI_USAGE;
   }
-  if (prompt->raw && prompt->system) {
-    cli_error("--system: --raw has no place for it (leave out one of the two)");
-    return CLI_USAGE;
-  }
-  return CLI_OK;
+  return cli_prompt_check_raw(prompt);
 }
 
 /* Editors and echo end a text with a line break that is no part of what was meant. */

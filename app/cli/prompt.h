@@ -27,6 +27,9 @@ typedef struct cli_prompt {
 /* Reads the prompt into `text`, which the caller clears.  CLI_USAGE: none, several, or an empty one was given. */
 cli_exit cli_prompt_read(const cli_prompt *prompt, const char *argument, weft__bytes *text);
 
+/* CLI_USAGE: there is a system message without a chat template. */
+cli_exit cli_prompt_check_raw(const cli_prompt *prompt);
+
 /* Encodes it; *ids is the caller's (weft_free). */
 cli_exit cli_prompt_encode(const cli_prompt *prompt, const weft__bytes *text, const weft_model *model, int32_t **ids,
                            size_t *n_ids);

@@ -69,6 +69,8 @@ typedef struct weft_gguf_tensor {
  * truncated or malformed; the message names what is wrong and where.  EUNSUPPORTED: a version or tensor type that weft
  * does not know, or a big-endian file. */
 WEFT_API weft_status weft_gguf_open(weft_gguf **out, const char *path);
+/* The same with a copy in memory in place of a mapping, so that nobody can change or cut it meanwhile. */
+WEFT_API weft_status weft_gguf_read(weft_gguf **out, const char *path);
 WEFT_API void weft_gguf_close(weft_gguf *gguf);
 
 WEFT_API const char *weft_gguf_path(const weft_gguf *gguf); /* of the first part */
@@ -102,7 +104,7 @@ WEFT_API weft_status weft_gguf_strings(const weft_gguf *gguf, const weft_gguf_en
 WEFT_API weft_status weft_gguf_number(const weft_gguf_entry *entry, uint64_t index, double *value);
 
 /* Tells the system that a tensor's pages are not needed any more, or those of `n_bytes` of it from `data` on; reading
- * them again is still right. */
+ * them again is still right.  A copy of weft_gguf_read stays whole. */
 WEFT_API void weft_gguf_release(const weft_gguf *gguf, const weft_gguf_tensor *tensor);
 WEFT_API void weft_gguf_release_part(const weft_gguf *gguf, const weft_gguf_tensor *tensor, const void *data,
                                      size_t n_bytes);

@@ -32,6 +32,7 @@ typedef struct weft_model_options {
   /* Told after each weight which part of the file's weights is on the device, in (0,1]; may be NULL. */
   void (*on_progress)(void *context, double fraction);
   void *context;
+  int no_mmap; /* 1: the file is read into memory instead of mapped, so that nobody can change or cut it meanwhile */
 } weft_model_options;
 
 /* Loads a GGUF file onto `device`, which must outlive the model; `options` may be NULL.  EUNSUPPORTED names an

@@ -77,13 +77,17 @@ int weft__utf8_length(const char *text, size_t n);
 typedef struct weft__file_map {
   const unsigned char *data; /* NULL for an empty file */
   size_t n_bytes;
+  bool is_copy; /* in memory of our own */
 } weft__file_map;
 
 /* Maps a regular file read-only.  EIO with the system's reason; EINVAL for a folder, a pipe or a device.  A file that
  * somebody shortens while it is mapped faults when the lost bytes are read. */
 weft_status weft__file_map_open(weft__file_map *map, const char *path);
+/* The same with a copy in memory, which is complete or an error: EIO if the file ends early. */
+weft_status weft__file_map_read(weft__file_map *map, const char *path);
 void weft__file_map_close(weft__file_map *map);
-/* Advice that n bytes at `data` (inside the mapping) will be read soon, or are not needed any more. */
+/* Advice that n bytes at `data` (inside the mapping) will be read soon, or are not needed any more;
+ * for a copy the latter does nothing.  Either way the bytes stay right. */
 void weft__file_map_prefetch(const weft__file_map *map, const void *data, size_t n);
 void weft__file_map_release(const weft__file_map *map, const void *data, size_t n);
 

@@ -1,4 +1,4 @@
-/* file.c - regular files mapped read-only, under UTF-8 paths on every system.
+/* file.c - regular files mapped read-only or read into memory, under UTF-8 paths on every system.
  *
  * Invariants: only a regular file is ever opened, because opening a pipe can block and opening a device can act on it;
  * a mapping outlives the descriptor that made it, so an open map holds no descriptor; advice never fails. */
@@ -14,6 +14,11 @@ static weft_status folder_error(const char *path) {
 
 static weft_status kind_error(const char *path) {
   return weft__error(WEFT_EINVAL, "%s: is not a regular file (a pipe, socket or device cannot be mapped)", path);
+}
+
+static weft_status cut_error(const char *path, size_t n_read, size_t n_bytes) {
+  return weft__error(WEFT_EIO, "%s: it ended after %zu of %zu bytes (somebody cut it meanwhile: fetch it again)", path,
+                     n_read, n_bytes);
 }
 
 /* The addresses of a stretch of a mapping, rounded to pages. */
@@ -91,34 +96,70 @@ static weft_status open_regular(const char *path, HANDLE *file) {
   return kind_error(path);
 }
 
-static weft_status map_handle(weft__file_map *map, HANDLE file, const char *path) {
+static weft_status get_size(HANDLE file, const char *path, size_t *n_bytes) {
   LARGE_INTEGER size;
   if (!GetFileSizeEx(file, &size)) return system_error(path);
   if ((uint64_t)size.QuadPart > SIZE_MAX) return weft__error(WEFT_ELIMIT, "%s: exceeds the address space", path);
-  if (size.QuadPart == 0) {
-    *map = (weft__file_map){0};
-    return WEFT_OK;
-  }
+  *n_bytes = (size_t)size.QuadPart;
+  return WEFT_OK;
+}
+
+static weft_status map_handle(weft__file_map *map, HANDLE file, size_t n_bytes, const char *path) {
   HANDLE section = CreateFileMappingW(file, NULL, PAGE_READONLY, 0, 0, NULL);
   if (!section) return system_error(path);
   const void *data = MapViewOfFile(section, FILE_MAP_READ, 0, 0, 0);
   weft_status status = data ? WEFT_OK : system_error(path);
   CloseHandle(section);
-  if (data) *map = (weft__file_map){data, (size_t)size.QuadPart};
+  if (data) *map = (weft__file_map){data, n_bytes, false};
   return status;
 }
 
-weft_status weft__file_map_open(weft__file_map *map, const char *path) {
+/* At most 1 GiB a call, as the count of one has 32 bits. */
+static weft_status read_all(unsigned char *data, HANDLE file, size_t n_bytes, const char *path) {
+  for (size_t n = 0; n < n_bytes;) {
+    DWORD n_read = 0, n_wanted = n_bytes - n < (1u << 30) ? (DWORD)(n_bytes - n) : 1u << 30;
+    if (!ReadFile(file, data + n, n_wanted, &n_read, NULL)) return system_error(path);
+    if (n_read == 0) return cut_error(path, n, n_bytes);
+    n += n_read;
+  }
+  return WEFT_OK;
+}
+
+static weft_status copy_handle(weft__file_map *map, HANDLE file, size_t n_bytes, const char *path) {
+  unsigned char *data = VirtualAlloc(NULL, n_bytes, MEM_RESERVE | MEM_COMMIT, PAGE_READWRITE);
+  if (!data) return system_error(path);
+  weft_status status = read_all(data, file, n_bytes, path);
+  if (status)
+    VirtualFree(data, 0, MEM_RELEASE);
+  else
+    *map = (weft__file_map){data, n_bytes, true};
+  return status;
+}
+
+static weft_status open_with(weft__file_map *map, const char *path,
+                             weft_status (*take)(weft__file_map *, HANDLE, size_t, const char *)) {
   HANDLE file = INVALID_HANDLE_VALUE;
+  size_t n_bytes = 0;
   weft_status status = open_regular(path, &file);
   if (status) return status;
-  status = map_handle(map, file, path);
+  status = get_size(file, path, &n_bytes);
+  if (!status && n_bytes == 0)
+    *map = (weft__file_map){0};
+  else if (!status)
+    status = take(map, file, n_bytes, path);
   CloseHandle(file);
   return status;
 }
 
+weft_status weft__file_map_open(weft__file_map *map, const char *path) { return open_with(map, path, map_handle); }
+
+weft_status weft__file_map_read(weft__file_map *map, const char *path) { return open_with(map, path, copy_handle); }
+
 void weft__file_map_close(weft__file_map *map) {
-  if (map->data) UnmapViewOfFile(map->data);
+  if (map->data && map->is_copy)
+    VirtualFree((void *)(uintptr_t)map->data, 0, MEM_RELEASE);
+  else if (map->data)
+    UnmapViewOfFile(map->data);
   *map = (weft__file_map){0};
 }
 
@@ -155,32 +196,70 @@ static weft_status check_regular(const struct stat *info, const char *path) {
   return S_ISREG(info->st_mode) ? WEFT_OK : kind_error(path);
 }
 
-static weft_status map_descriptor(weft__file_map *map, int descriptor, const char *path) {
+static weft_status get_size(int descriptor, const char *path, size_t *n_bytes) {
   struct stat info;
   if (fstat(descriptor, &info) != 0) return weft__errno_error(errno, path);
   weft_status status = check_regular(&info, path);
   if (status) return status;
   if ((uint64_t)info.st_size > SIZE_MAX) return weft__error(WEFT_ELIMIT, "%s: exceeds the address space", path);
-  size_t n_bytes = (size_t)info.st_size;
-  void *data = NULL; /* an empty file cannot be mapped */
-  if (n_bytes > 0) data = mmap(NULL, n_bytes, PROT_READ, MAP_PRIVATE, descriptor, 0);
-  if (data == MAP_FAILED) return weft__errno_error(errno, path);
-  *map = (weft__file_map){data, n_bytes};
+  *n_bytes = (size_t)info.st_size;
   return WEFT_OK;
 }
 
-weft_status weft__file_map_open(weft__file_map *map, const char *path) {
+static weft_status map_descriptor(weft__file_map *map, int descriptor, size_t n_bytes, const char *path) {
+  void *data = mmap(NULL, n_bytes, PROT_READ, MAP_PRIVATE, descriptor, 0);
+  if (data == MAP_FAILED) return weft__errno_error(errno, path);
+  *map = (weft__file_map){data, n_bytes, false};
+  return WEFT_OK;
+}
+
+static weft_status read_all(unsigned char *data, int descriptor, size_t n_bytes, const char *path) {
+  for (size_t n = 0; n < n_bytes;) {
+    ssize_t n_read = read(descriptor, data + n, n_bytes - n);
+    if (n_read < 0 && errno == EINTR) continue;
+    if (n_read < 0) return weft__errno_error(errno, path);
+    if (n_read == 0) return cut_error(path, n, n_bytes);
+    n += (size_t)n_read;
+  }
+  return WEFT_OK;
+}
+
+/* In pages of its own, so that closing and releasing are those of a mapping. */
+static weft_status copy_descriptor(weft__file_map *map, int descriptor, size_t n_bytes, const char *path) {
+  void *data = mmap(NULL, n_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (data == MAP_FAILED) return weft__errno_error(errno, path);
+  weft_status status = read_all(data, descriptor, n_bytes, path);
+  if (!status && mprotect(data, n_bytes, PROT_READ) != 0) status = weft__errno_error(errno, path);
+  if (status)
+    munmap(data, n_bytes);
+  else
+    *map = (weft__file_map){data, n_bytes, true};
+  return status;
+}
+
+/* An empty file can neither be mapped nor needs to be. */
+static weft_status open_with(weft__file_map *map, const char *path,
+                             weft_status (*take)(weft__file_map *, int, size_t, const char *)) {
   struct stat info;
+  size_t n_bytes = 0;
   if (stat(path, &info) != 0) return weft__errno_error(errno, path);
   weft_status status = check_regular(&info, path);
   if (status) return status;
   /* Non-blocking, in case the path has become a pipe since; the kind is checked again on the descriptor. */
   int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0) return weft__errno_error(errno, path);
-  status = map_descriptor(map, descriptor, path);
+  status = get_size(descriptor, path, &n_bytes);
+  if (!status && n_bytes == 0)
+    *map = (weft__file_map){0};
+  else if (!status)
+    status = take(map, descriptor, n_bytes, path);
   close(descriptor);
   return status;
 }
+
+weft_status weft__file_map_open(weft__file_map *map, const char *path) { return open_with(map, path, map_descriptor); }
+
+weft_status weft__file_map_read(weft__file_map *map, const char *path) { return open_with(map, path, copy_descriptor); }
 
 void weft__file_map_close(weft__file_map *map) {
   if (map->data) munmap((void *)map->data, map->n_bytes);
@@ -195,9 +274,10 @@ void weft__file_map_prefetch(const weft__file_map *map, const void *data, size_t
   madvise((void *)pages.start, pages.end - pages.start, MADV_WILLNEED);
 }
 
-/* madvise and not posix_madvise, whose "don't need" is ignored by glibc.  Read-only pages of a file lose nothing. */
+/* madvise and not posix_madvise, whose "don't need" is ignored by glibc.  Read-only pages of a file lose nothing;
+ * those of a copy would. */
 void weft__file_map_release(const weft__file_map *map, const void *data, size_t n) {
-  if (n == 0) return;
+  if (n == 0 || map->is_copy) return;
   page_range pages = pages_owned(map, data, n);
   if (pages.start < pages.end) madvise((void *)pages.start, pages.end - pages.start, MADV_DONTNEED);
 }

@@ -88,7 +88,11 @@ typedef struct part {
   name_node *entry_index; /* by key */
 } part;
 
+/* Maps a file, or reads it. */
+typedef weft_status (*map_opener)(weft__file_map *map, const char *path);
+
 struct weft_gguf {
+  map_opener open_map;
   part *parts; /* one, unless the model is split */
   size_t n_parts, n_tensors;
   name_node *tensor_index; /* by name, of all parts */
@@ -494,11 +498,11 @@ static weft_status read_header(reader *r, uint32_t *version, uint64_t *n_tensors
 }
 
 /* Opens the file and reads what stands before the tensors. */
-static weft_status open_part(part *p, const char *path) {
+static weft_status open_part(const weft_gguf *g, part *p, const char *path) {
   uint64_t n_entries = 0;
   p->path = weft__dup(path, strlen(path));
   if (!p->path) return WEFT_ENOMEM;
-  weft_status status = weft__file_map_open(&p->map, path);
+  weft_status status = g->open_map(&p->map, path);
   if (status) return status;
   p->reader = (reader){.path = p->path, .data = p->map.data, .n_bytes = p->map.n_bytes};
   status = read_header(&p->reader, &p->version, &p->n_tensors_told, &n_entries);
@@ -581,7 +585,7 @@ static weft_status read_part(weft_gguf *g, const char *stem, int64_t no, const s
   part *p = &g->parts[no];
   weft__bytes path = {0};
   weft_status status = weft__bytes_printf(&path, "%s-%05d-of-%05d.gguf", stem, (int)no + 1, (int)split->count);
-  if (!status && !p->path) status = open_part(p, path.data);
+  if (!status && !p->path) status = open_part(g, p, path.data);
   weft__bytes_clear(&path);
   if (status == WEFT_EIO)
     return weft__error(status, "%s (it is part %d of %d of a split model: put all of them into one folder)",
@@ -622,16 +626,17 @@ static weft_status open_model(weft_gguf *g, const char *path) {
   g->parts = weft__calloc(1, sizeof *g->parts);
   if (!g->parts) return WEFT_ENOMEM;
   g->n_parts = 1;
-  weft_status status = open_part(&g->parts[0], path);
+  weft_status status = open_part(g, &g->parts[0], path);
   if (!status) status = read_split(&g->parts[0], &split);
   if (status) return status;
   return split.count > 1 ? open_split(g, &split) : finish_part(g, &g->parts[0]);
 }
 
-weft_status weft_gguf_open(weft_gguf **out, const char *path) {
+static weft_status open_with(weft_gguf **out, const char *path, map_opener open_map) {
   if (!out || !path) return weft__error(WEFT_EINVAL, "weft_gguf_open: out or path is NULL (pass both)");
   weft_gguf *g = weft__calloc(1, sizeof *g);
   if (!g) return WEFT_ENOMEM;
+  g->open_map = open_map;
   weft_status status = open_model(g, path);
   if (!status)
     *out = g;
@@ -639,6 +644,10 @@ weft_status weft_gguf_open(weft_gguf **out, const char *path) {
     weft_gguf_close(g);
   return status;
 }
+
+weft_status weft_gguf_open(weft_gguf **out, const char *path) { return open_with(out, path, weft__file_map_open); }
+
+weft_status weft_gguf_read(weft_gguf **out, const char *path) { return open_with(out, path, weft__file_map_read); }
 
 /* The index goes before the tensors that it links. */
 void weft_gguf_close(weft_gguf *gguf) {

@@ -83,7 +83,7 @@ static weft_status fill_info(weft_model *model) {
 }
 
 static weft_status load(weft_model *model, const char *path) {
-  weft_status status = weft_gguf_open(&model->gguf, path);
+  weft_status status = model->options.no_mmap ? weft_gguf_read(&model->gguf, path) : weft_gguf_open(&model->gguf, path);
   if (!status) status = find_family(model);
   if (!status) status = weft_tokenizer_create(&model->tokenizer, model->gguf);
   if (!status) status = copy_string(model, "tokenizer.chat_template", &model->chat_template);
