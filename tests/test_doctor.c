@@ -136,6 +136,7 @@ static void test_read_only_folders(void **state) {
 /* Software drivers are named as such; without any, the reason. */
 static void test_gpus(void **state) {
   (void)state;
+  if (gpu_env_generations[0]) gpu_env_use(gpu_env_generations[0]);
   json_t *root = examine("VK_DRIVER_FILES=/nonexistent", 0);
   const json_t *check = find_check(root, "gpu", "");
   assert_non_null(check);
