@@ -51,7 +51,8 @@ typedef struct operand {
 static const weft_scale_attrs TWICE = {2};
 static const weft_compare_attrs LESS = {WEFT_LESS}, NO_RELATION = {(weft_relation)6};
 static const weft_clamp_attrs BOUNDS = {-1, 1}, BOUNDS_TURNED = {1, -1}, BOUNDS_NAN = {0, NAN};
-static const weft_cast_attrs TO_BF16 = {WEFT_BF16}, TO_Q8 = {WEFT_Q8_0}, TO_NOTHING = {WEFT_DTYPE_COUNT};
+static const weft_cast_attrs TO_BF16 = {WEFT_BF16}, TO_F32 = {WEFT_F32}, TO_Q8 = {WEFT_Q8_0},
+                             TO_NOTHING = {WEFT_DTYPE_COUNT};
 static const weft_fill_attrs FILL = {1};
 static const weft_fill_uniform_attrs UNIFORM = {1, 0, -1, 1}, UNIFORM_NAN = {1, 0, NAN, 1};
 static const weft_fill_normal_attrs NORMAL = {1, 0, 0, 1}, NORMAL_NEGATIVE = {1, 0, 0, -1},
@@ -61,7 +62,7 @@ static const weft_reduce_attrs OVER_1 = {1, {1}, 0}, OVER_ALL = {0, {0}, 0}, OVE
                                OVER_NEGATIVE = {1, {-1}, 0}, OVER_TOO_MANY = {3, {0, 1, 2}, 0};
 static const weft_top_k_attrs TOP_2 = {1, 2}, TOP_0 = {1, 0};
 static const weft_gather_attrs ALONG[] = {{0}, {1}, {2}};
-static const weft_matmul_attrs PLAIN_PRODUCT = {0};
+static const weft_matmul_attrs PLAIN_PRODUCT = {0, 0}, TURNED_PRODUCT = {0, 1};
 static const weft_concat_attrs AXIS[] = {{0}, {1}, {2}, {-1}};
 static const weft_rms_norm_attrs EPS = {1e-5f};
 static const weft_rope_table_attrs TABLE = {4, 10000, 1}, ODD_TABLE = {5, 10000, 1}, EMPTY_TABLE = {0, 10000, 1},
@@ -193,6 +194,13 @@ static const rule_case RULE_CASES[] = {
     WRONG(cast, &TO_Q8, F32(2, 32)),
     WRONG(cast, &TO_NOTHING, F32(2, 32)),
     WRONG(cast, &TO_BF16, PACKED_F32(2, 32)),
+    FITS(cast, &TO_F32, Q8(2, 33)),
+    WRONG(cast, &TO_BF16, Q8(2, 32)),
+    FITS(quantize, &TO_Q8, F16(2, 33)),
+    WRONG(quantize, &TO_Q8, I32(2, 33)),
+    WRONG(quantize, &TO_Q8, SCALAR),
+    WRONG(quantize, &TO_Q8, Q8(2, 32)),
+    WRONG(quantize, &TO_F32, F32(2, 33)),
     FITS(contiguous, NULL, TURNED_F32(2, 3)),
     WRONG(contiguous, NULL, Q8(2, 32)),
     WRONG(contiguous, NULL, PACKED_F32(2, 3)),
@@ -278,7 +286,12 @@ static const rule_case RULE_CASES[] = {
     WRONG(scatter_add, &ALONG[0], I32(4, 3), I32(2, 1), I32(2, 3)),
     FITS(matmul, &PLAIN_PRODUCT, F32(2, 3), F32(3, 4)),
     WRONG(matmul, &PLAIN_PRODUCT, F32(2, 3), F32(4, 3)),
-    WRONG(matmul, &PLAIN_PRODUCT, F32(2, 3), F16(3, 4)),
+    FITS(matmul, &PLAIN_PRODUCT, F32(2, 3), F16(3, 4)),
+    FITS(matmul, &TURNED_PRODUCT, F32(2, 3), Q8(4, 3)),
+    WRONG(matmul, &PLAIN_PRODUCT, F32(2, 3), Q8(3, 4)),
+    WRONG(matmul, &TURNED_PRODUCT, F16(2, 3), Q8(4, 3)),
+    WRONG(matmul, &TURNED_PRODUCT, F32(2, 3), Q8(4, 4)),
+    WRONG(matmul, &PLAIN_PRODUCT, F32(2, 3), I32(3, 4)),
     FITS(softmax, NULL, COLUMNS_F32(2, 3)),
     WRONG(softmax, NULL, F16(2, 3)),
     WRONG(softmax, NULL, SCALAR),
@@ -513,6 +526,7 @@ static const char *const SUITES[WEFT_OP_COUNT] = {
     [WEFT_OP_ID_gelu_tanh] = "ops_elementwise",
     [WEFT_OP_ID_silu] = "ops_elementwise",
     [WEFT_OP_ID_cast] = "ops_copy",
+    [WEFT_OP_ID_quantize] = "ops_quantize",
     [WEFT_OP_ID_contiguous] = "ops_copy",
     [WEFT_OP_ID_concat] = "ops_copy",
     [WEFT_OP_ID_copy_rows_into] = "ops_copy",

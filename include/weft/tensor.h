@@ -43,7 +43,8 @@ WEFT_API void weft_scope_close(weft_scope *scope);
  * there is no parent. */
 WEFT_API weft_tensor *weft_scope_keep(weft_scope *scope, weft_tensor *tensor);
 
-/* A tensor of undefined contents.  The last axis must be whole blocks for a quantised dtype.  NULL on failure. */
+/* A tensor of undefined contents.  Rows of a quantised dtype are stored in whole blocks: the last may hold
+ * more elements than the axis has.  NULL on failure. */
 WEFT_API weft_tensor *weft_tensor_new(weft_scope *scope, weft_dtype dtype, int rank, const int64_t *shape);
 
 /* A contiguous tensor with a copy of `data`: weft_tensor_bytes() bytes in the host's byte order.  NULL on failure. */

@@ -45,6 +45,15 @@ const float *weft__real_run(const weft_tensor *t, int64_t index, int64_t step, i
   return scratch;
 }
 
+int64_t weft__row_offset(const weft_tensor *t, int rank, const int64_t *shape, int skipped, int64_t row) {
+  int64_t offset = 0;
+  for (int i = rank - 2; i >= 0; i--) {
+    if (i != skipped) offset += row % shape[i] * weft__broadcast_stride(t, rank, i);
+    row /= shape[i];
+  }
+  return offset;
+}
+
 /* ---- the loop ---- */
 
 enum { MAX_OPERANDS = WEFT__EACH_MAX + 1 }; /* the last is the result */

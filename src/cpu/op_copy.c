@@ -2,8 +2,23 @@
 #include "cpu/cpu.h"
 #include "cpu/half.h"
 
+static void dequantise_rows(void *context, int64_t first, int64_t end) {
+  const weft__op_call *call = context;
+  const weft_tensor *a = call->in[0];
+  int64_t n = weft__n_cols(a);
+  size_t row_bytes = 0;
+  weft__row_bytes(a->dtype, n, &row_bytes);
+  for (int64_t row = first; row < end; row++)
+    weft__read_row(a->dtype, (const uint8_t *)weft__cpu_data(a) + (size_t)row * row_bytes, n,
+                   (float *)weft__cpu_data(call->out) + row * n);
+}
+
 weft_status weft__cpu_cast(weft__backend *backend, const weft__op_call *call) {
-  weft__copy(weft__cpu_of(backend), call->in[0], call->out);
+  weft__cpu *cpu = weft__cpu_of(backend);
+  if (weft__dtype_get(call->in[0]->dtype)->is_quantised)
+    weft__cpu_rows(cpu, weft__n_rows(call->out), weft__n_cols(call->out), dequantise_rows, (void *)(uintptr_t)call);
+  else
+    weft__copy(cpu, call->in[0], call->out);
   return WEFT_OK;
 }
 

@@ -33,7 +33,7 @@ static void read_quantised(weft_dtype dtype, const uint8_t *row, int64_t n, floa
   }
 }
 
-static void read_row(weft_dtype dtype, const uint8_t *row, int64_t n, float *y) {
+void weft__read_row(weft_dtype dtype, const uint8_t *row, int64_t n, float *y) {
   switch (dtype) {
   case WEFT_F32:
     read_f32(row, n, y);
@@ -62,7 +62,7 @@ static void embed_rows(void *context, int64_t first, int64_t end) {
   weft__row_bytes(l->table->dtype, n, &row_bytes);
   const uint8_t *rows = weft__cpu_data(l->table);
   for (int64_t i = first; i < end; i++)
-    read_row(l->table->dtype, rows + (size_t)l->ids[i] * row_bytes, n, l->y + i * n);
+    weft__read_row(l->table->dtype, rows + (size_t)l->ids[i] * row_bytes, n, l->y + i * n);
 }
 
 weft_status weft__cpu_embed(weft__backend *backend, const weft__op_call *call) {

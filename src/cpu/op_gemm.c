@@ -18,35 +18,21 @@ typedef struct matrices {
 
 /* ---- views that no product reads ---- */
 
-typedef struct copy_loop {
-  const weft_tensor *t;
-  float *to;
-} copy_loop;
-
-static void copy_rows(void *context, int64_t first, int64_t end) {
-  const copy_loop *l = context;
-  const weft_tensor *t = l->t;
-  int64_t n = weft__n_cols(t), step = t->strides[t->rank - 1];
-  for (int64_t row = first; row < end; row++) {
-    const float *from = weft__cpu_data(t);
-    int64_t rest = row;
-    for (int i = t->rank - 2; i >= 0; i--) {
-      from += rest % t->shape[i] * t->strides[i];
-      rest /= t->shape[i];
-    }
-    for (int64_t i = 0; i < n; i++) l->to[row * n + i] = from[i * step];
-  }
-}
-
 /* Makes `flat`, a handle of no storage, describe a contiguous copy of `t`. */
 static weft_status copy_view(weft__cpu *cpu, const weft_tensor *t, matrices *x, weft_tensor *flat) {
-  x->copy_bytes = weft_tensor_bytes(t);
+  weft__storage storage = {0};
+  if (!weft__mul_size((size_t)weft_tensor_numel(t), sizeof(float), &x->copy_bytes))
+    return weft__error(WEFT_EINVAL, "matmul: its size overflows");
   x->copy = weft__buffers_get(cpu->buffers, x->copy_bytes);
   if (!x->copy) return WEFT_ENOMEM;
-  copy_loop l = {t, x->copy};
-  weft__cpu_rows(cpu, weft__n_rows(t), weft__n_cols(t), copy_rows, &l);
   *flat = *t;
+  flat->dtype = WEFT_F32;
+  flat->offset = 0;
   weft__shape_strides(t->rank, t->shape, flat->strides);
+  storage.buffer = x->copy;
+  flat->storage = &storage;
+  weft__copy(cpu, t, flat);
+  flat->storage = NULL;
   x->data = x->copy;
   return WEFT_OK;
 }
@@ -74,7 +60,7 @@ static weft_status operand_open(weft__cpu *cpu, const weft_tensor *t, bool is_b,
   matrix_axes m = axes_of(t, is_b, is_transposed);
   weft_tensor flat;
   x->data = weft__cpu_data(t);
-  if (!is_unit(m.cols, m.col_stride) && !is_unit(m.rows, m.row_stride)) {
+  if (t->dtype != WEFT_F32 || (!is_unit(m.cols, m.col_stride) && !is_unit(m.rows, m.row_stride))) {
     weft_status status = copy_view(cpu, t, x, &flat);
     if (status) return status;
     t = &flat;
@@ -177,6 +163,7 @@ weft_status weft__cpu_matmul(weft__backend *backend, const weft__op_call *call) 
   weft__cpu *cpu = weft__cpu_of(backend);
   const weft_tensor *a = call->in[0], *b = call->in[1], *out = call->out;
   const weft_matmul_attrs *attrs = call->attrs;
+  if (weft__dtype_get(b->dtype)->is_quantised) return weft__cpu_matmul_nt(backend, call);
   product p = {.n_leading = out->rank - (a->rank > 1) - (b->rank > 1), .leading = out->shape, .n_matrices = 1};
   if (weft_tensor_numel(out) == 0) return WEFT_OK;
   for (int i = 0; i < p.n_leading; i++) p.n_matrices *= out->shape[i];

@@ -6,21 +6,11 @@
 
 #include <string.h> /* memcpy */
 
-/* Offset of row `row` of a tensor shaped [shape..., n] in operand t, which broadcasts to it; axis `skipped` counts as 0. */
-static int64_t row_offset(const weft_tensor *t, int rank, const int64_t *shape, int skipped, int64_t row) {
-  int64_t offset = 0;
-  for (int i = rank - 2; i >= 0; i--) {
-    if (i != skipped) offset += row % shape[i] * weft__broadcast_stride(t, rank, i);
-    row /= shape[i];
-  }
-  return offset;
-}
-
 static weft_status check_indices(const weft__op_call *call, int axis) {
   const weft_tensor *b = call->in[1];
   int64_t n = weft__n_cols(b), extent = call->in[0]->shape[axis];
   for (int64_t row = 0; row < (n ? weft__n_rows(b) : 0); row++) {
-    const int32_t *indices = (const int32_t *)weft__cpu_data(b) + row_offset(b, b->rank, b->shape, -1, row);
+    const int32_t *indices = (const int32_t *)weft__cpu_data(b) + weft__row_offset(b, b->rank, b->shape, -1, row);
     for (int64_t i = 0; i < n; i++) {
       int32_t index = indices[i * b->strides[b->rank - 1]];
       if (index < 0 || index >= extent)
@@ -58,7 +48,8 @@ static void gather_rows(void *context, int64_t first, int64_t end) {
   size_t size = (size_t)weft__dtype_get(l->a->dtype)->block_bytes;
   int64_t a_step = l->axis == last ? 0 : weft__broadcast_stride(l->a, rank, last);
   for (int64_t row = first; row < end; row++) {
-    int64_t a = row_offset(l->a, rank, l->y->shape, l->axis, row), b = row_offset(l->b, rank, l->y->shape, -1, row);
+    int64_t a = weft__row_offset(l->a, rank, l->y->shape, l->axis, row),
+            b = weft__row_offset(l->b, rank, l->y->shape, -1, row);
     gather_row(size, (const char *)weft__cpu_data(l->a) + (size_t)a * size, l->a->strides[l->axis], a_step,
                (const int32_t *)weft__cpu_data(l->b) + b, weft__broadcast_stride(l->b, rank, last), n,
                (char *)weft__cpu_data(l->y) + (size_t)(row * n) * size);
@@ -87,8 +78,8 @@ typedef struct scatter_loop {
 /* The indexed axis is the last: a row of y takes the terms of one row of c. */
 static void scatter_along(const scatter_loop *l, int64_t row) {
   int rank = l->c->rank, last = rank - 1;
-  int64_t n = l->c->shape[last], c = row_offset(l->c, rank, l->outer, -1, row), step = l->c->strides[last];
-  const int32_t *indices = (const int32_t *)weft__cpu_data(l->b) + row_offset(l->b, rank, l->outer, -1, row);
+  int64_t n = l->c->shape[last], c = weft__row_offset(l->c, rank, l->outer, -1, row), step = l->c->strides[last];
+  const int32_t *indices = (const int32_t *)weft__cpu_data(l->b) + weft__row_offset(l->b, rank, l->outer, -1, row);
   float *y = (float *)weft__cpu_data(l->y) + row * l->y->shape[last], scratch[WEFT__PIECE];
   for (int64_t first = 0; first < n; first += WEFT__PIECE) {
     int64_t n_run = n - first < WEFT__PIECE ? n - first : WEFT__PIECE;
@@ -100,11 +91,11 @@ static void scatter_along(const scatter_loop *l, int64_t row) {
 /* It is another: rows of c are added to rows of y, `n` columns from `column` on. */
 static void scatter_rows(const scatter_loop *l, int64_t row, int64_t column, int64_t n) {
   int rank = l->c->rank, last = rank - 1;
-  int64_t c = row_offset(l->c, rank, l->outer, -1, row) + column * l->c->strides[last];
+  int64_t c = weft__row_offset(l->c, rank, l->outer, -1, row) + column * l->c->strides[last];
   int64_t b_step = weft__broadcast_stride(l->b, rank, last);
   const int32_t *indices =
-      (const int32_t *)weft__cpu_data(l->b) + row_offset(l->b, rank, l->outer, -1, row) + column * b_step;
-  float *y = (float *)weft__cpu_data(l->y) + row_offset(l->y, rank, l->outer, -1, row) + column;
+      (const int32_t *)weft__cpu_data(l->b) + weft__row_offset(l->b, rank, l->outer, -1, row) + column * b_step;
+  float *y = (float *)weft__cpu_data(l->y) + weft__row_offset(l->y, rank, l->outer, -1, row) + column;
   float scratch[SCATTER_COLUMNS];
   for (int64_t j = 0; j < l->c->shape[l->axis]; j++, indices += l->b->strides[l->axis]) {
     const float *x = weft__real_run(l->c, c + j * l->c->strides[l->axis], l->c->strides[last], n, scratch);

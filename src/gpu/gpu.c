@@ -75,7 +75,7 @@ static weft_status gpu_load_weight(weft__backend *backend, weft_dtype dtype, int
   (void)reader; /* the upload is one */
   if (use == WEFT__WEIGHT_PRODUCT && weft__gpu_quantized_bits(dtype))
     return load_quantized(backend, dtype, n_rows, n_cols, data, storage);
-  weft__dtype_bytes(dtype, n_rows * n_cols, &storage->n_bytes);
+  weft__shape_bytes(dtype, 2, (const int64_t[]){n_rows, n_cols}, &storage->n_bytes);
   weft_status status = gpu_alloc(backend, storage->n_bytes, &storage->buffer);
   return status ? status : gpu_write(backend, storage->buffer, 0, data, storage->n_bytes);
 }

@@ -20,6 +20,16 @@ bool weft__dtype_bytes(weft_dtype dtype, int64_t n, size_t *n_bytes) {
   return weft__mul_size((size_t)(n / info->block_len), (size_t)info->block_bytes, n_bytes);
 }
 
+bool weft__shape_bytes(weft_dtype dtype, int rank, const int64_t *shape, size_t *n_bytes) {
+  size_t n_rows = 1;
+  *n_bytes = 0;
+  for (int i = 0; i < rank; i++)
+    if (shape[i] == 0) return true; /* whatever the others are */
+  for (int i = 0; i + 1 < rank; i++)
+    if (!weft__mul_size(n_rows, (size_t)shape[i], &n_rows)) return false;
+  return weft__row_bytes(dtype, rank ? shape[rank - 1] : 1, n_bytes) && weft__mul_size(*n_bytes, n_rows, n_bytes);
+}
+
 bool weft__row_bytes(weft_dtype dtype, int64_t n, size_t *n_bytes) {
   const weft__dtype_info *info = &DTYPES[dtype];
   if (n < 0 || (uint64_t)n > SIZE_MAX) return false;

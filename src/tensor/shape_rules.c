@@ -51,14 +51,40 @@ weft_status weft__shape_embed(const weft__op_call *call, weft__shape *out) {
   return WEFT_OK;
 }
 
+/* One product operand: [M,K] of any dtype but i32, packed or contiguous. */
+static bool is_product_weight(const weft_tensor *w, int64_t k) {
+  return w->rank == 2 && w->dtype != WEFT_I32 && w->shape[1] == k && weft__is_contiguous(w);
+}
+
+/* a [...,K] with n weights [M_i,K]; the last axis of the result is left to the caller. */
+static weft_status product_rule(const weft__op_call *call, weft__shape *out) {
+  const weft_tensor *a = call->in[0];
+  bool fits = is_rows(a, WEFT_F32);
+  for (int i = 1; fits && i < call->n_inputs; i++) fits = is_product_weight(call->in[i], weft__n_cols(a));
+  if (!fits) return mismatch(call, "wants f32 a [...,K] and weights [M,K]");
+  shape_of(a, out);
+  return WEFT_OK;
+}
+
+/* b is [N,K], so only the transposed product reads it along its blocks. */
+static weft_status quantised_product_rule(const weft__op_call *call, weft__shape *out) {
+  const weft_matmul_attrs *attrs = call->attrs;
+  if (!attrs->transpose_b || (attrs->transpose_a && call->in[0]->rank > 1))
+    return mismatch(call, "wants transpose_b alone with a quantised b [N,K]");
+  weft_status status = product_rule(call, out);
+  if (!status) out->dim[out->rank - 1] = call->in[1]->shape[0];
+  return status;
+}
+
 /* Extent of leading axis i, counted from the matrix outwards; 1 where the operand has no such axis. */
 static int64_t leading_extent(const weft_tensor *t, int i) { return i < t->rank - 2 ? t->shape[t->rank - 3 - i] : 1; }
 
 weft_status weft__shape_matmul(const weft__op_call *call, weft__shape *out) {
   const weft_tensor *a = call->in[0], *b = call->in[1];
   const weft_matmul_attrs *attrs = call->attrs;
-  const char *rule = "wants f32 a [...,M,K] and b [...,K,N] whose leading axes broadcast";
-  if (!is_plain(a, WEFT_F32) || !is_plain(b, WEFT_F32) || a->rank < 1 || b->rank < 1) return mismatch(call, rule);
+  const char *rule = "wants a [...,M,K] and b [...,K,N] of f32, f16 or bf16 whose leading axes broadcast";
+  if (weft__dtype_get(b->dtype)->is_quantised) return quantised_product_rule(call, out);
+  if (!is_real(a) || !is_real(b) || a->rank < 1 || b->rank < 1) return mismatch(call, rule);
   /* Axes from the end: of a K then M, of b N then K; a transpose swaps them, a vector has K alone. */
   int64_t a_k = a->shape[a->rank - (a->rank > 1 && attrs->transpose_a ? 2 : 1)];
   int64_t b_k = b->shape[b->rank - (b->rank > 1 && !attrs->transpose_b ? 2 : 1)];
@@ -75,21 +101,6 @@ weft_status weft__shape_matmul(const weft__op_call *call, weft__shape *out) {
   if (!fits) return mismatch(call, rule);
   if (a->rank > 1) out->dim[out->rank++] = a->shape[a->rank - (attrs->transpose_a ? 1 : 2)];
   if (b->rank > 1) out->dim[out->rank++] = b->shape[b->rank - (attrs->transpose_b ? 2 : 1)];
-  return WEFT_OK;
-}
-
-/* One product operand: [M,K] of any dtype but i32, packed or contiguous. */
-static bool is_product_weight(const weft_tensor *w, int64_t k) {
-  return w->rank == 2 && w->dtype != WEFT_I32 && w->shape[1] == k && weft__is_contiguous(w);
-}
-
-/* a [...,K] with n weights [M_i,K]; the last axis of the result is left to the caller. */
-static weft_status product_rule(const weft__op_call *call, weft__shape *out) {
-  const weft_tensor *a = call->in[0];
-  bool fits = is_rows(a, WEFT_F32);
-  for (int i = 1; fits && i < call->n_inputs; i++) fits = is_product_weight(call->in[i], weft__n_cols(a));
-  if (!fits) return mismatch(call, "wants f32 a [...,K] and weights [M,K]");
-  shape_of(a, out);
   return WEFT_OK;
 }
 

@@ -79,8 +79,19 @@ weft_status weft__shape_cast(const weft__op_call *call, weft__shape *out) {
   weft_dtype dtype = ((const weft_cast_attrs *)call->attrs)->dtype;
   if (dtype != WEFT_F32 && dtype != WEFT_F16 && dtype != WEFT_BF16 && dtype != WEFT_I32)
     return mismatch(call, "makes f32, f16, bf16 or i32 (quantize makes the quantised ones)");
-  if (!is_any(a)) return mismatch(call, "wants a tensor of f32, f16, bf16 or i32");
+  bool is_dequantised = weft__dtype_get(a->dtype)->is_quantised && is_plain(a, a->dtype) && dtype == WEFT_F32;
+  if (!is_any(a) && !is_dequantised)
+    return mismatch(call, "wants a tensor of f32, f16, bf16 or i32, or a quantised one to make f32 of");
   shape_of(a, out);
+  out->dtype = dtype;
+  return WEFT_OK;
+}
+
+weft_status weft__shape_quantize(const weft__op_call *call, weft__shape *out) {
+  weft_dtype dtype = ((const weft_quantize_attrs *)call->attrs)->dtype;
+  if (dtype != WEFT_Q8_0 && dtype != WEFT_Q4_0) return mismatch(call, "makes WEFT_Q8_0 or WEFT_Q4_0");
+  if (!is_real(call->in[0]) || call->in[0]->rank < 1) return mismatch(call, "wants rows of f32, f16 or bf16");
+  shape_of(call->in[0], out);
   out->dtype = dtype;
   return WEFT_OK;
 }

@@ -52,11 +52,9 @@ static weft_status check_shape(weft_dtype dtype, int rank, const int64_t *shape,
     return weft__error(WEFT_EINVAL, "tensor: rank %d (0 to %d axes)", rank, WEFT_MAX_RANK);
   if (!weft__shape_numel(rank, shape, &numel))
     return weft__error(WEFT_EINVAL, "tensor: an extent is negative or their product overflows");
-  int block_len = weft__dtype_get(dtype)->block_len;
-  if (block_len > 1 && (rank == 0 || shape[rank - 1] % block_len))
-    return weft__error(WEFT_EINVAL, "tensor: the last axis of a %s tensor must be a multiple of %d",
-                       weft_dtype_name(dtype), block_len);
-  if (!weft__dtype_bytes(dtype, numel, n_bytes)) return weft__error(WEFT_EINVAL, "tensor: its size overflows");
+  if (rank == 0 && weft__dtype_get(dtype)->is_quantised)
+    return weft__error(WEFT_EINVAL, "tensor: a %s tensor is made of rows, so it has an axis", weft_dtype_name(dtype));
+  if (!weft__shape_bytes(dtype, rank, shape, n_bytes)) return weft__error(WEFT_EINVAL, "tensor: its size overflows");
   return WEFT_OK;
 }
 
@@ -113,7 +111,7 @@ int64_t weft_tensor_numel(const weft_tensor *tensor) { return weft__n_rows(tenso
 
 size_t weft_tensor_bytes(const weft_tensor *tensor) {
   size_t n_bytes = 0;
-  weft__dtype_bytes(tensor->dtype, weft_tensor_numel(tensor), &n_bytes); /* checked when the tensor was made */
+  weft__shape_bytes(tensor->dtype, tensor->rank, tensor->shape, &n_bytes); /* checked when the tensor was made */
   return n_bytes;
 }
 
@@ -155,6 +153,9 @@ static weft_status read_axis(const weft_tensor *t, int axis, int run_axis, int64
 weft_status weft_tensor_read(const weft_tensor *tensor, void *data, size_t n_bytes) {
   weft_status status = check_transfer(tensor, n_bytes, "read");
   if (status || n_bytes == 0) return status;
+  weft__backend *backend = tensor->storage->backend;
+  if (weft__dtype_get(tensor->dtype)->is_quantised) /* which has no views but itself */
+    return backend->class->read(backend, tensor->storage->buffer, 0, data, n_bytes);
   /* The innermost axes that lie contiguously make one run. */
   int run_axis = tensor->rank;
   int64_t stride = 1;

@@ -21,6 +21,8 @@ const weft__dtype_info *weft__dtype_get(weft_dtype dtype);
 bool weft__dtype_bytes(weft_dtype dtype, int64_t n, size_t *n_bytes);
 /* Bytes of a row of `n` elements, the last block of which may hold more; false if that overflows. */
 bool weft__row_bytes(weft_dtype dtype, int64_t n, size_t *n_bytes);
+/* Bytes of all rows of a contiguous tensor; false if that overflows.  The extents are not negative. */
+bool weft__shape_bytes(weft_dtype dtype, int rank, const int64_t *shape, size_t *n_bytes);
 
 /* ---- shape.c ---- */
 
