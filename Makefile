@@ -69,10 +69,11 @@ EDIT_LIBS := $(shell pkg-config --libs libedit 2>/dev/null)
 endif
 FLAGS_app/cli/line.c = $(if $(EDIT_LIBS),-DWEFT_LIBEDIT $(shell pkg-config --cflags libedit))
 
-# PCRE2: pre-tokenizer patterns.  utf8proc: normalisation form C.  xxHash: tables of names.  Jansson: --json and test data; the library does without.
-LIBS = -lpcre2-8 -lutf8proc -lxxhash -lm -pthread
-APP_LIBS = -ljansson $(EDIT_LIBS)
-TEST_LIBS = -lcmocka -ljansson
+# PCRE2: pre-tokenizer patterns.  utf8proc: normalisation form C.  xxHash: tables of names.  Jansson: the headers of safetensors
+# files, --json, test data.
+LIBS = -ljansson -lpcre2-8 -lutf8proc -lxxhash -lm -pthread
+APP_LIBS = $(EDIT_LIBS)
+TEST_LIBS = -lcmocka
 
 # ---- what is built from what ----
 

@@ -42,7 +42,7 @@ pcre2.h:      tokenizer
 utf8proc.h:   tokenizer
 uthash.h:     format tokenizer
 xxhash.h:     format tokenizer llm
-jansson.h:    app
+jansson.h:    format app
 histedit.h:   app
 immintrin.h:  cpu
 pthread.h:    base tensor cpu gpu

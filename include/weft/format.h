@@ -1,4 +1,4 @@
-/* weft/format.h - reading model files.
+/* weft/format.h - reading model files; named tensors in files.
  *
  * GGUF versions 2 and 3, little-endian, memory-mapped read-only.  Every length, count, offset, type and product in the
  * file is checked against the file's size before it is used: after weft_gguf_open succeeds, all that the functions
@@ -108,6 +108,46 @@ WEFT_API weft_status weft_gguf_number(const weft_gguf_entry *entry, uint64_t ind
 WEFT_API void weft_gguf_release(const weft_gguf *gguf, const weft_gguf_tensor *tensor);
 WEFT_API void weft_gguf_release_part(const weft_gguf *gguf, const weft_gguf_tensor *tensor, const void *data,
                                      size_t n_bytes);
+
+/* ---- safetensors: named tensors in a file, as Hugging Face's tools read and write it ----
+ *
+ * Opened, a file stays mapped and never changes, as above: names, shapes, types and places are all checked, tensors
+ * cover the data without gap or overlap, and no name occurs twice. */
+
+typedef struct weft_safetensors weft_safetensors;
+
+typedef struct weft_safetensors_tensor {
+  const char *name; /* UTF-8, borrowed from the file */
+  int rank;
+  int64_t shape[WEFT_MAX_RANK]; /* outermost axis first */
+  const char *type_name;        /* "BF16"; static */
+  int is_supported;             /* 1 if weft has the element type: F32, F16, BF16 or I32, then `dtype` holds it */
+  weft_dtype dtype;
+  size_t n_bytes;
+  const void *data; /* n_bytes inside the mapping, at any address */
+} weft_safetensors_tensor;
+
+/* EIO, EINVAL as weft_gguf_open; EFORMAT: not safetensors, cut off or malformed, and the message says where. */
+WEFT_API weft_status weft_safetensors_open(weft_safetensors **out, const char *path);
+WEFT_API void weft_safetensors_close(weft_safetensors *safetensors);
+
+/* In the order of their data; an index past the end gives NULL, as does a name that is not there. */
+WEFT_API size_t weft_safetensors_n_tensors(const weft_safetensors *safetensors);
+WEFT_API const weft_safetensors_tensor *weft_safetensors_tensor_at(const weft_safetensors *safetensors, size_t index);
+WEFT_API const weft_safetensors_tensor *weft_safetensors_find(const weft_safetensors *safetensors, const char *name);
+WEFT_API const char *weft_safetensors_metadata(const weft_safetensors *safetensors, const char *key); /* borrowed */
+
+/* A copy of the named tensor on the scope's device.  NULL: EINVAL, no such tensor; EUNSUPPORTED, a type that weft lacks. */
+WEFT_API weft_tensor *weft_safetensors_load(weft_scope *scope, const weft_safetensors *safetensors, const char *name);
+
+typedef struct weft_named_tensor {
+  const char *name;    /* UTF-8, not "__metadata__" */
+  weft_tensor *tensor; /* f32, f16, bf16 or i32, any view, on any device */
+} weft_named_tensor;
+
+/* Writes n tensors to a file, which appears under `path` when it is whole and synced; one that was there is replaced only
+ * then.  EINVAL: a name that occurs twice or is none; EUNSUPPORTED: a quantised tensor; EIO with the system's reason. */
+WEFT_API weft_status weft_safetensors_save(const char *path, size_t n, const weft_named_tensor *tensors);
 
 #ifdef __cplusplus
 }
