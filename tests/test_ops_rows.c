@@ -12,6 +12,21 @@
 
 enum { N_THREADS = 2 };
 
+/* Elements of any real type as f32. */
+static float *read_real(test_device *d, weft_tensor *a) {
+  return test_read(weft_cast(d->scope, a, &(weft_cast_attrs){WEFT_F32}));
+}
+
+/* Halves and views that are no rows. */
+static void each_other_view(test_device *d, void (*check)(test_device *d, weft_tensor *a)) {
+  static const weft_dtype dtypes[] = {WEFT_F32, WEFT_F16, WEFT_BF16};
+  for (int form = 0; form < TEST_N_FORMS; form++)
+    for (size_t t = 0; t < WEFT_COUNT(dtypes); t++) {
+      check(d, test_operand(d, (test_form)form, dtypes[t], TEST_SHAPE(5, 67), -2, 2, 300 + t));
+      check(d, test_operand(d, (test_form)form, dtypes[t], TEST_SHAPE(3, 4, 33), -2, 2, 400 + t));
+    }
+}
+
 /* ---- silu_mul ---- */
 
 /* exp is good to 3 units, the sum, the quotient and the product to one each; 8 are allowed.  Where exp(-a) exceeds f32
@@ -33,7 +48,7 @@ static void check_silu_mul_of(test_device *d, weft_tensor *a, weft_tensor *b) {
   test_expect_shape("silu_mul", fused, WEFT_F32, weft_tensor_rank(a), weft_tensor_shape(a));
   test_expect_shape("silu_mul, lowered", lowered, WEFT_F32, weft_tensor_rank(a), weft_tensor_shape(a));
   size_t n = (size_t)weft_tensor_numel(a);
-  float *x = test_read(a), *y = test_read(b), *steps = test_read(lowered);
+  float *x = read_real(d, a), *y = read_real(d, b), *steps = test_read(lowered);
   double *want = test_doubles(n), *want_steps = test_doubles(n);
   for (size_t i = 0; i < n; i++) {
     want[i] = silu_of((double)x[i]) * (double)y[i];
@@ -56,6 +71,7 @@ static void check_silu_mul(test_device *d, weft_tensor *a) {
 
 static void check_silu_mul_scales(test_device *d) {
   test_each_rows(d, 8, check_silu_mul);
+  each_other_view(d, check_silu_mul);
   test_each_rows(d, 60, check_silu_mul);
 }
 
@@ -112,7 +128,7 @@ static void check_softmax(test_device *d, weft_tensor *a) {
   test_expect_shape("softmax", y, WEFT_F32, weft_tensor_rank(a), weft_tensor_shape(a));
   size_t numel = (size_t)weft_tensor_numel(a);
   int64_t n = weft__n_cols(a);
-  float *x = test_read(a), *got = test_read(y);
+  float *x = read_real(d, a), *got = test_read(y);
   double *want = test_doubles(numel), *tolerance = test_doubles(numel);
   for (size_t row = 0; row < numel; row += (size_t)n) {
     double largest, sum = softmax_sum(x + row, n, &largest), total = 0;
@@ -134,6 +150,7 @@ static void check_softmax(test_device *d, weft_tensor *a) {
 
 static void check_softmax_scales(test_device *d) {
   test_each_rows(d, 1, check_softmax);
+  each_other_view(d, check_softmax);
   test_each_rows(d, 30, check_softmax);
   test_each_rows(d, 1e4f, check_softmax);
   float row[4][33];
@@ -165,7 +182,7 @@ static void check_rms_norm_with(test_device *d, weft_tensor *a, float eps) {
   weft_tensor *b = test_random(d, TEST_SHAPE(n), 2, 900), *y = weft_rms_norm(d->scope, a, b, &attrs);
   test_expect_shape("rms_norm", y, WEFT_F32, weft_tensor_rank(a), weft_tensor_shape(a));
   size_t numel = (size_t)weft_tensor_numel(a);
-  float *x = test_read(a), *gain = test_read(b);
+  float *x = read_real(d, a), *gain = test_read(b);
   double *want = test_doubles(numel);
   for (size_t row = 0; row < numel; row += (size_t)n) {
     double squares = 0;
@@ -187,6 +204,7 @@ static void check_rms_norm(test_device *d, weft_tensor *a) {
 
 static void check_rms_norm_scales(test_device *d) {
   test_each_rows(d, 1, check_rms_norm);
+  each_other_view(d, check_rms_norm);
   test_each_rows(d, 1e4f, check_rms_norm);
   weft_tensor *heads = weft_reshape(d->scope, test_columns(d, 4, 90, 1, 3), 3, (int64_t[]){4, 6, 15});
   check_rms_norm_with(d, heads, 1e-5f);

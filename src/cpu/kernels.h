@@ -181,7 +181,7 @@ typedef struct weft__cpu_kernels {
                  float *y); /* strides in elements */
   void (*unary)(weft__unary op, int64_t n, const float *a, float parameter, float *y);
   void (*gated)(weft_gate gate, int64_t n, const float *a, const float *b, float *y); /* gate(a) * b */
-  void (*softmax)(int64_t n, const float *a, float *y);
+  void (*softmax)(int64_t n, const float *a, float *y); /* a may be y, here and in rms_norm */
   void (*rms_norm)(int64_t n, const float *a, const float *gain, float eps, float *y);
   /* One head, R rotated elements at distance `step` (1: pairs are neighbours; R/2: halves). */
   void (*rope)(int64_t n_rotated, bool is_interleaved, const float *a, const float *cos, const float *sin, float *y);

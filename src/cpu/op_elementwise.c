@@ -203,23 +203,13 @@ weft_status weft__cpu_clamp(weft__backend *backend, const weft__op_call *call) {
 
 /* ---- silu_mul ---- */
 
-typedef struct silu_mul_loop {
-  const weft__cpu_kernels *kernels;
-  const weft_tensor *a, *b;
-  float *y;
-} silu_mul_loop;
-
-static void silu_mul_rows(void *context, int64_t first, int64_t end) {
-  const silu_mul_loop *l = context;
-  int64_t n = weft__n_cols(l->a);
-  for (int64_t row = first; row < end; row++)
-    l->kernels->gated(WEFT_GATE_SILU, n, (const float *)weft__cpu_data(l->a) + row * weft__row_stride(l->a),
-                      (const float *)weft__cpu_data(l->b) + row * weft__row_stride(l->b), l->y + row * n);
+static void silu_mul_piece(const void *context, const weft__piece *p) {
+  const weft__cpu_kernels *kernels = context;
+  kernels->gated(WEFT_GATE_SILU, p->n, p->in[0], p->in[1], p->y); /* of one shape, so both step on */
 }
 
 weft_status weft__cpu_silu_mul(weft__backend *backend, const weft__op_call *call) {
   weft__cpu *cpu = weft__cpu_of(backend);
-  silu_mul_loop l = {cpu->kernels, call->in[0], call->in[1], weft__cpu_data(call->out)};
-  weft__cpu_rows(cpu, weft__n_rows(l.a), weft__n_cols(l.a), silu_mul_rows, &l);
+  weft__each(cpu, 2, call->in, call->out, WEFT__AS_REAL, silu_mul_piece, cpu->kernels);
   return WEFT_OK;
 }

@@ -13,11 +13,14 @@ static void norm_rows(void *context, int64_t first, int64_t end) {
   const norm_loop *l = context;
   int64_t n = weft__n_cols(l->a);
   for (int64_t row = first; row < end; row++) {
-    const float *a = weft__row_at(l->a, row);
+    /* What is no contiguous f32 is read into the row of the result, and changed there. */
+    float *y = l->y + row * n;
+    int64_t index = weft__row_offset(l->a, l->a->rank, l->a->shape, -1, row);
+    const float *a = weft__real_run(l->a, index, l->a->strides[l->a->rank - 1], n, y);
     if (l->gain)
-      l->kernels->rms_norm(n, a, l->gain, l->eps, l->y + row * n);
+      l->kernels->rms_norm(n, a, l->gain, l->eps, y);
     else
-      l->kernels->softmax(n, a, l->y + row * n);
+      l->kernels->softmax(n, a, y);
   }
 }
 

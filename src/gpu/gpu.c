@@ -92,11 +92,17 @@ static bool are_dtypes_supported(const weft__op_call *call) {
   return true;
 }
 
+/* Rows of contiguous elements at one stride. */
+static bool are_rows(const weft_tensor *t) {
+  return weft__is_contiguous(t) || (t->rank == 2 && (t->shape[1] <= 1 || t->strides[1] == 1));
+}
+
 static bool gpu_supports(const weft__backend *backend, const weft__op_call *call) {
   if (!are_dtypes_supported(call)) return false;
   switch (call->op) {
-  case WEFT_OP_ID_rms_norm: /* rows at one stride */
-    return call->in[0]->rank <= 2 || weft__is_contiguous(call->in[0]);
+  case WEFT_OP_ID_softmax:
+  case WEFT_OP_ID_rms_norm:
+    return are_rows(call->in[0]);
   case WEFT_OP_ID_attention:
     return weft__gpu_attention_fits((const weft__gpu *)backend, call);
   default:

@@ -12,33 +12,31 @@ static bool is_rows(const weft_tensor *t, weft_dtype dtype) {
   return weft__is_contiguous(t);
 }
 
-/* Rows of contiguous elements that lie anywhere, as heads within the rows of a wider tensor do. */
-static bool is_strided_rows(const weft_tensor *t, weft_dtype dtype) {
-  return is_plain(t, dtype) && t->rank >= 1 && (weft__n_cols(t) <= 1 || t->strides[t->rank - 1] == 1);
-}
-
 static bool is_index(const weft_tensor *t, int rank) {
   return is_plain(t, WEFT_I32) && t->rank == rank && weft__is_contiguous(t);
 }
 
 weft_status weft__shape_softmax(const weft__op_call *call, weft__shape *out) {
-  if (!is_rows(call->in[0], WEFT_F32)) return mismatch(call, "wants f32 rows");
+  if (!is_real(call->in[0]) || call->in[0]->rank < 1) return mismatch(call, "wants rows of f32, f16 or bf16");
   shape_of(call->in[0], out);
+  out->dtype = WEFT_F32;
   return WEFT_OK;
 }
 
 weft_status weft__shape_silu_mul(const weft__op_call *call, weft__shape *out) {
-  if (!is_rows(call->in[0], WEFT_F32) || !is_rows(call->in[1], WEFT_F32) || !weft__same_shape(call->in[0], call->in[1]))
-    return mismatch(call, "wants two f32 tensors of one shape");
+  if (!is_real(call->in[0]) || !is_real(call->in[1]) || !weft__same_shape(call->in[0], call->in[1]))
+    return mismatch(call, "wants two tensors of f32, f16 or bf16 of one shape");
   shape_of(call->in[0], out);
+  out->dtype = WEFT_F32;
   return WEFT_OK;
 }
 
 weft_status weft__shape_rms_norm(const weft__op_call *call, weft__shape *out) {
   const weft_tensor *a = call->in[0], *b = call->in[1];
-  if (!is_strided_rows(a, WEFT_F32) || !is_rows(b, WEFT_F32) || b->rank != 1 || b->shape[0] != weft__n_cols(a))
-    return mismatch(call, "wants f32 a [...,C] and b [C]");
+  if (!is_real(a) || a->rank < 1 || !is_rows(b, WEFT_F32) || b->rank != 1 || b->shape[0] != weft__n_cols(a))
+    return mismatch(call, "wants real a [...,C] and f32 b [C]");
   shape_of(a, out);
+  out->dtype = WEFT_F32;
   return WEFT_OK;
 }
 
