@@ -216,5 +216,5 @@ int main(void) {
       cmocka_unit_test(test_cmake),
       cmocka_unit_test(test_cmake_version),
   };
-  return cmocka_run_group_tests(tests, install_once, folder_remove_path());
+  return cmocka_run_group_tests(tests, install_once, folder_remove);
 }
