@@ -144,21 +144,21 @@ typedef enum weft__unary {
   WEFT__SIGMOID, /* 1 / (1 + exp(-a)) */
 } weft__unary;
 
+enum { WEFT__ATTENTION_TILE = 12 }; /* rows: a multiple of what any variant takes at once */
+
 /* Query rows that share one key/value head, and the cache of their slot. */
 typedef struct weft__attention_tile {
   int n_rows;    /* at most WEFT__ATTENTION_TILE */
   int head_size; /* D */
   float scale;
-  const float *q[16];        /* [D] each */
-  float *out[16];            /* [D] each */
-  int first[16], last[16];   /* row r sees positions first[r] .. last[r] */
-  weft_dtype dtype;          /* of the cache: f32, f16 or q8_0 (weft/ops.h) */
+  const float *q[WEFT__ATTENTION_TILE];                        /* [D] each */
+  float *out[WEFT__ATTENTION_TILE];                            /* [D] each */
+  int first[WEFT__ATTENTION_TILE], last[WEFT__ATTENTION_TILE]; /* row r sees positions first[r] .. last[r] */
+  weft_dtype dtype;                                            /* of the cache: f32, f16 or q8_0 (weft/ops.h) */
   const void *keys, *values; /* [n_blocks,G,D,P], [n_blocks,G,P,D], moved to the head in question */
   int64_t block_bytes;       /* from block to block */
   const int32_t *blocks;     /* the slot's blocks */
 } weft__attention_tile;
-
-enum { WEFT__ATTENTION_TILE = 16 };
 
 /* Floats (doubles in the scalar variant) of scratch that an attention tile needs. */
 #define WEFT__ATTENTION_SCRATCH(head_size) (WEFT__ATTENTION_TILE * ((head_size) + WEFT_KV_BLOCK + 16))

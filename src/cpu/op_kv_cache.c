@@ -218,6 +218,13 @@ static void cut_heads(attention_loop *l, int64_t n_heads, int64_t n_rows, int64_
   l->tasks_per_head = (n_rows + l->rows_per_task - 1) / l->rows_per_task;
 }
 
+/* Tokens that make whole tiles, or whole and half ones, of the heads of a group: 6 of 7 heads, 4 of 3. */
+static int64_t tokens_per_run(int64_t group) {
+  int64_t n = 1;
+  while (n * group < WEFT__ATTENTION_TILE || n * group % (WEFT__ATTENTION_TILE / 2)) n++;
+  return n;
+}
+
 /* Splits the batch into runs of at most `limit` tokens of one slot; returns their number. */
 static int64_t find_runs(const paging *at, int64_t n_tokens, int64_t limit, token_run *runs) {
   int64_t n_runs = 0;
@@ -250,8 +257,7 @@ weft_status weft__cpu_paged_attention(weft__backend *backend, const weft__op_cal
   size_t total_bytes = l.scratch_bytes * (size_t)weft__pool_n_threads(cpu->pool);
   l.scratch = weft__buffers_get(cpu->buffers, total_bytes);
   if (l.scratch) {
-    int64_t group = l.attrs->n_heads / n_groups,
-            limit = group < WEFT__ATTENTION_TILE ? WEFT__ATTENTION_TILE / group : 1;
+    int64_t group = l.attrs->n_heads / n_groups, limit = tokens_per_run(group);
     int64_t n_heads = find_runs(&l.at, n_tokens, limit, runs) * n_groups;
     cut_heads(&l, n_heads, (limit < n_tokens ? limit : n_tokens) * group, l.at.positions[n_tokens - 1] + 1);
     weft__pool_run(cpu->pool, (int)(n_heads * l.tasks_per_head), attention_task, &l);
