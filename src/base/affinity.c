@@ -13,7 +13,7 @@ static const char *read_id(const char *at, int *id) {
 
 /* Reads "8" or "0-3" into the list; returns what follows it, NULL if it is not that. */
 static const char *read_range(const char *at, weft__cpu_list *list, bool is_listed[WEFT__MAX_CPUS]) {
-  int first, last;
+  int first = 0, last;
   at = read_id(at, &first);
   last = first;
   if (at && *at == '-') at = read_id(at + 1, &last);
