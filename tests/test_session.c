@@ -3,6 +3,7 @@
  * Most models here are scripted, so that the tokens are certain and the text is what is tested. */
 #include "support/tiny_fixture.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -338,6 +339,44 @@ static void test_repeatable(void **state) {
   test_each_device(2, check_repeatable);
 }
 
+/* The penalties see prompt and reply: the generation is that of a loop which keeps the tokens itself. */
+static void check_penalties(test_device *d) {
+  fixture f = fixture_load(d, NULL);
+  weft_session *s = fixture_open_session(&f, NULL), *by_hand = fixture_open_session(&f, NULL);
+  const weft_logit_bias bias[] = {{65, 2}, {66, -INFINITY}};
+  int32_t tokens[64] = {10, 20, 30, 10};
+  size_t n = 4;
+  const float *logits;
+  reader r = {0};
+  weft_generate_options o = {.max_tokens = 50,
+                             .ignore_end = 1,
+                             .sampler = {.temperature = 0.7f,
+                                         .seed = 9,
+                                         .repeat_penalty = 1.5f,
+                                         .frequency_penalty = 0.3f,
+                                         .presence_penalty = 0.2f,
+                                         .repeat_last = 20,
+                                         .logit_bias = bias,
+                                         .n_logit_bias = 2}};
+  weft_generation out = generate(s, tokens, n, &o, &r);
+  assert_int_equal(weft_session_append(by_hand, tokens, n, &logits), WEFT_OK);
+  for (; n < 54; n++) {
+    assert_int_equal(weft_sample(logits, f.n_vocab, &o.sampler, tokens, n, &tokens[n]), WEFT_OK);
+    assert_int_equal(weft_session_append(by_hand, &tokens[n], 1, &logits), WEFT_OK);
+  }
+  assert_int_equal(out.n_tokens, 50);
+  assert_memory_equal(out.tokens, tokens + 4, 50 * sizeof *tokens);
+  weft_generation_clear(&out);
+  weft_session_free(s);
+  weft_session_free(by_hand);
+  fixture_unload(&f);
+}
+
+static void test_penalties(void **state) {
+  (void)state;
+  on_default_device(check_penalties);
+}
+
 /* The tokens that the first variant drew, for the others: exact arithmetic differs between them by 1e-6, so the draws do
  * not, but for one in a hundred thousand. */
 static struct {
@@ -587,12 +626,12 @@ static void test_no_chat(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_answers),      cmocka_unit_test(test_user_defined),   cmocka_unit_test(test_stops),
-      cmocka_unit_test(test_utf8),         cmocka_unit_test(test_reader_stops),   cmocka_unit_test(test_cancel),
-      cmocka_unit_test(test_full_context), cmocka_unit_test(test_bad_prompts),    cmocka_unit_test(test_nan_generation),
-      cmocka_unit_test(test_repeatable),   cmocka_unit_test(test_variants_agree), cmocka_unit_test(test_no_memory),
-      cmocka_unit_test(test_chat),         cmocka_unit_test(test_default_system), cmocka_unit_test(test_typed_marks),
-      cmocka_unit_test(test_chat_bos),     cmocka_unit_test(test_no_chat),
+      cmocka_unit_test(test_answers),      cmocka_unit_test(test_user_defined), cmocka_unit_test(test_stops),
+      cmocka_unit_test(test_utf8),         cmocka_unit_test(test_reader_stops), cmocka_unit_test(test_cancel),
+      cmocka_unit_test(test_full_context), cmocka_unit_test(test_bad_prompts),  cmocka_unit_test(test_nan_generation),
+      cmocka_unit_test(test_repeatable),   cmocka_unit_test(test_penalties),    cmocka_unit_test(test_variants_agree),
+      cmocka_unit_test(test_no_memory),    cmocka_unit_test(test_chat),         cmocka_unit_test(test_default_system),
+      cmocka_unit_test(test_typed_marks),  cmocka_unit_test(test_chat_bos),     cmocka_unit_test(test_no_chat),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -141,11 +141,13 @@ static void normalise_breaks(wchar_t *text) {
   *to = 0;
 }
 
-/* Takes a pasted text as a whole, so that its line breaks end no line. */
+/* Takes a pasted text as a whole, so that its line breaks end no line.  An interrupt or the end of input in the middle ends
+ * the line. */
 static unsigned char take_paste(EditLine *edit, wint_t key) {
   weft__bytes text = {0};
   const size_t n_end = WEFT_COUNT(PASTE_END) - 1;
   wchar_t c;
+  bool is_whole = false;
   (void)key;
   while (el_wgetc(edit, &c) == 1) {
     if (weft__bytes_add(&text, &c, sizeof c)) break;
@@ -155,10 +157,11 @@ static unsigned char take_paste(EditLine *edit, wint_t key) {
     all[n - n_end] = 0;
     normalise_breaks(all);
     el_winsertstr(edit, all);
+    is_whole = true;
     break;
   }
   weft__bytes_clear(&text);
-  return CC_REFRESH;
+  return is_whole ? CC_REFRESH : CC_EOF;
 }
 
 /* Keys that users of other line editors expect besides libedit's own. */
