@@ -656,6 +656,24 @@ static void test_bad_usage(void **state) {
   assert_error(WEFT(NULL, "chat", "/tmp/weft-no-such.gguf"), 1, "/tmp/weft-no-such.gguf: No such file or directory");
 }
 
+/* A model that recommends temperature 0 repeats itself, unless it is told otherwise. */
+static void test_recommended_temperature(void **state) {
+  char path[TINY_PATH_BYTES], first[256];
+  (void)state;
+  save_model(&(tiny_options){.fault = {TINY_KEY_FLOAT, "general.sampling.temp", 0, NULL}}, path);
+#define DRAW "run", path, "x", "-n", "20", "--ignore-eos", "--min-p", "0", "--seed"
+  for (int i = 0; i < 4; i++) {
+    const char *seed = i % 2 ? "1" : "2";
+    json_t *root =
+        take_json(i < 2 ? WEFT(NULL, DRAW, seed, "--json") : WEFT(NULL, DRAW, seed, "--json", "--temperature", "3"), 0);
+    if (i % 2 == 0) snprintf(first, sizeof first, "%s", get_text(root, "text"));
+    if (i == 1) assert_string_equal(get_text(root, "text"), first);
+    if (i == 3) assert_string_not_equal(get_text(root, "text"), first);
+    json_decref(root);
+  }
+  unlink(path);
+}
+
 /* A file that nobody may read is named with the reason. */
 static void test_no_permission(void **state) {
   char path[TINY_PATH_BYTES];
@@ -811,6 +829,7 @@ int main(void) {
       TEST(test_nul_in_message),
       TEST(test_bad_usage),
       TEST(test_no_permission),
+      TEST(test_recommended_temperature),
       TEST(test_session),
       TEST(test_prompt_cache),
       TEST(test_flat_process),

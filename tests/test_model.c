@@ -678,12 +678,29 @@ static void check_info(test_device *d) {
   assert_int_equal(info->width, 64);
   assert_int_equal(info->ffn_width, 96);
   assert_int_equal(info->n_ctx_train, 77);
+  assert_true(info->temperature == -1);
   int64_t per_layer = 2 * 64 + 64 * 64 * 2 + 32 * 64 * 2 + 3 * 64 * 96;
   assert_int_equal(info->n_params, 2 * 64 * f.n_vocab + 64 + 3 * per_layer);
   assert_ptr_equal(weft_model_device(f.model), d->device);
   assert_int_equal(weft_tokenizer_n_vocab(weft_model_tokenizer(f.model)), f.n_vocab);
   fixture_unload(&f);
   weft_model_free(NULL);
+}
+
+/* What a model recommends, as bits: 0, 0.25, 100. */
+static void check_temperature(test_device *d) {
+  static const uint32_t bits[] = {0, 0x3e800000, 0x42c80000};
+  static const float values[] = {0, 0.25f, 100};
+  for (size_t i = 0; i < WEFT_COUNT(bits); i++) {
+    fixture f = fixture_load(d, &(tiny_options){.fault = {TINY_KEY_FLOAT, "general.sampling.temp", bits[i], NULL}});
+    assert_true(weft_model_get_info(f.model)->temperature == values[i]);
+    fixture_unload(&f);
+  }
+}
+
+static void test_temperature(void **state) {
+  (void)state;
+  on_default_device(check_temperature);
 }
 
 static void test_info(void **state) {
@@ -717,6 +734,9 @@ static const bad_model BAD_MODELS[] = {
     {{TINY_KEY_TEXT, "general.architecture", 0, "mamba"}, WEFT_EUNSUPPORTED, "mamba"},
     {{TINY_KEY_TEXT, "general.architecture", 0, "llama2"}, WEFT_EUNSUPPORTED, "llama2"},
     {{TINY_NO_KEY, "llama.block_count", 0, NULL}, WEFT_EFORMAT, "llama.block_count"},
+    {{TINY_KEY, "general.sampling.temp", 1, NULL}, WEFT_EFORMAT, "general.sampling.temp"},
+    {{TINY_KEY_FLOAT, "general.sampling.temp", 0xbf800000, NULL}, WEFT_EFORMAT, "general.sampling.temp is -1"},
+    {{TINY_KEY_FLOAT, "general.sampling.temp", 0x7fc00000, NULL}, WEFT_EFORMAT, "general.sampling.temp is nan"},
     {{TINY_KEY, "llama.block_count", 0, NULL}, WEFT_EFORMAT, "llama.block_count"},
     {{TINY_KEY, "llama.block_count", 3, NULL}, WEFT_EFORMAT, "blk.2."},
     {{TINY_KEY, "llama.block_count", UINT32_MAX, NULL}, WEFT_EFORMAT, "llama.block_count"},
@@ -1058,11 +1078,12 @@ int main(void) {
       cmocka_unit_test(test_full_slot),       cmocka_unit_test(test_cache_arguments),
       cmocka_unit_test(test_cache_options),   cmocka_unit_test(test_nan_weight),
       cmocka_unit_test(test_nan_token),       cmocka_unit_test(test_info),
-      cmocka_unit_test(test_bad_models),      cmocka_unit_test(test_optional_parts),
-      cmocka_unit_test(test_defaults),        cmocka_unit_test(test_misaligned),
-      cmocka_unit_test(test_bad_paths),       cmocka_unit_test(test_truncated_files),
-      cmocka_unit_test(test_append),          cmocka_unit_test(test_bad_append),
-      cmocka_unit_test(test_session_options), cmocka_unit_test(test_progress),
+      cmocka_unit_test(test_temperature),     cmocka_unit_test(test_bad_models),
+      cmocka_unit_test(test_optional_parts),  cmocka_unit_test(test_defaults),
+      cmocka_unit_test(test_misaligned),      cmocka_unit_test(test_bad_paths),
+      cmocka_unit_test(test_truncated_files), cmocka_unit_test(test_append),
+      cmocka_unit_test(test_bad_append),      cmocka_unit_test(test_session_options),
+      cmocka_unit_test(test_progress),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

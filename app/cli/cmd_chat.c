@@ -240,6 +240,7 @@ static cli_exit open_chat(chat *c, const char *model_name) {
   c->generate.is_canceled = is_canceled;
   if (!code) code = cli_model_open(&c->model, model_name, &o->common);
   if (code) return code;
+  cli_generation_use_model(c->model.model, &c->generate);
   cli_interrupt_defer(true);
   if (o->common.verbose) {
     cli_model_note(&c->model);

@@ -192,6 +192,7 @@ static cli_exit open_run(run_state *r, const char *model_name, const weft__bytes
   const run_options *o = r->options;
   cli_exit code = cli_model_open(&r->model, model_name, &o->common);
   if (code) return code;
+  cli_generation_use_model(r->model.model, &r->generate);
   /* From here on there may be text to complete. */
   cli_interrupt_defer(true);
   if (o->common.verbose) {

@@ -73,6 +73,11 @@ cli_exit cli_generation_prepare(const cli_generation *g, weft_generate_options *
   return code ? code : parse_biases(&g->logit_bias, &out->sampler);
 }
 
+void cli_generation_use_model(const weft_model *model, weft_generate_options *out) {
+  float recommended = weft_model_get_info(model)->temperature;
+  if (out->sampler.temperature < 0) out->sampler.temperature = recommended < 0 ? 0.8f : recommended;
+}
+
 void cli_generation_clear(weft_generate_options *out) {
   weft_free((void *)(uintptr_t)out->sampler.logit_bias);
   *out = (weft_generate_options){0};

@@ -16,7 +16,8 @@ typedef struct cli_generation {
   int n_ctx; /* 0 = the model's */
   int kv;    /* word of CLI_KV_CHOICES */
   int top_k, repeat_last;
-  float temperature, top_p, min_p, repeat_penalty, frequency_penalty, presence_penalty;
+  float temperature; /* -1 = not given */
+  float top_p, min_p, repeat_penalty, frequency_penalty, presence_penalty;
   bool ignore_eos;
   cli_list stop, logit_bias;
   const char *session; /* NULL: no file */
@@ -27,7 +28,8 @@ typedef struct cli_generation {
   CLI_INT(type, generation.max_tokens, "max-tokens", 'n', "N", 1, INT_MAX,                                             \
           "most tokens to generate; the model may stop earlier (default 1024)"),                                       \
       CLI_REAL(type, generation.temperature, "temperature", 0, "T", 0, 100,                                            \
-               "how evenly to choose; 0 always takes the likeliest token (default 0.8)"),                              \
+               "how evenly to choose; 0 always takes the likeliest token (default: what the model's "                  \
+               "makers recommend, else 0.8)"),                                                                         \
       CLI_INT(type, generation.top_k, "top-k", 0, "K", -1, INT_MAX,                                                    \
               "choose among the K likeliest tokens; 0 or -1 is off (default 40)"),                                     \
       CLI_REAL(type, generation.top_p, "top-p", 0, "P", 0, 1,                                                          \
@@ -64,7 +66,7 @@ typedef struct cli_generation {
 
 #define CLI_GENERATION_DEFAULTS                                                                                        \
   {                                                                                                                    \
-    .max_tokens = 1024, .kv = CLI_KV_F16, .temperature = 0.8f, .top_k = 40, .top_p = 0.95f, .min_p = 0.05f,            \
+    .max_tokens = 1024, .kv = CLI_KV_F16, .temperature = -1, .top_k = 40, .top_p = 0.95f, .min_p = 0.05f,              \
     .repeat_penalty = 1, .repeat_last = 64                                                                             \
   }
 
@@ -72,6 +74,9 @@ typedef struct cli_generation {
  * CLI_USAGE: an error was reported.  *out borrows from `generation`; cli_generation_clear releases the rest. */
 cli_exit cli_generation_prepare(const cli_generation *generation, weft_generate_options *out);
 void cli_generation_clear(weft_generate_options *out);
+
+/* What the model decides where the options do not. */
+void cli_generation_use_model(const weft_model *model, weft_generate_options *out);
 
 /* A session as the options ask for it, with what its file holds if there is one; *note (may be NULL) gets the file's note,
  * the caller's, or NULL.  Both report their own error. */

@@ -25,7 +25,8 @@ typedef struct weft_model_info {
   int64_t n_params;
   uint64_t file_bytes;
   int n_layers, n_heads, n_kv_heads, head_size, width, ffn_width, n_vocab;
-  int n_ctx_train; /* positions the model was trained for */
+  int n_ctx_train;   /* positions the model was trained for */
+  float temperature; /* that its makers recommend (general.sampling.temp), -1 if they say nothing */
 } weft_model_info;
 
 typedef struct weft_model_options {

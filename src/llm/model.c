@@ -61,10 +61,21 @@ static weft_status count_weights(weft_model *model) {
   return status || model->weight_types ? status : WEFT_ENOMEM;
 }
 
+static weft_status load_temperature(weft_model *model) {
+  static const char key[] = "general.sampling.temp";
+  double temperature = -1;
+  weft_status status = weft_gguf_get_float(model->gguf, key, &temperature);
+  if (!status && weft_gguf_find(model->gguf, key) && !(temperature >= 0 && temperature <= 100))
+    return weft__error(WEFT_EFORMAT, "%s: %s is %g (0 to 100)", weft_gguf_path(model->gguf), key, temperature);
+  model->info.temperature = (float)temperature;
+  return status;
+}
+
 static weft_status fill_info(weft_model *model) {
   const weft__hparams *h = &model->hparams;
   weft_status status = copy_string(model, "general.name", &model->name);
   if (!status) status = count_weights(model);
+  if (!status) status = load_temperature(model);
   if (status) return status;
   weft_model_info *info = &model->info;
   info->architecture = model->family->architecture;

@@ -305,7 +305,11 @@ static void put_tensors(maker *m) {
 static int put_faulty_key(maker *m, const char *key) {
   if (has_fault(m, TINY_KEY, key))
     gguf_writer_u32(&m->w, key, fault_of(m)->value);
-  else if (has_fault(m, TINY_KEY_TEXT, key))
+  else if (has_fault(m, TINY_KEY_FLOAT, key)) {
+    float value;
+    memcpy(&value, &fault_of(m)->value, sizeof value);
+    gguf_writer_f32(&m->w, key, value);
+  } else if (has_fault(m, TINY_KEY_TEXT, key))
     gguf_writer_string(&m->w, key, fault_of(m)->text);
   else
     return has_fault(m, TINY_NO_KEY, key);

@@ -19,6 +19,7 @@ typedef enum tiny_fault_kind {
   TINY_NO_KEY,    /* the metadata entry `name` is left out */
   TINY_KEY,       /* it is the integer `value` */
   TINY_KEY_TEXT,  /* it is the string `text` */
+  TINY_KEY_FLOAT, /* it is the float whose bits are `value` */
 } tiny_fault_kind;
 
 typedef struct tiny_fault {
