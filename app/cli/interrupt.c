@@ -1,7 +1,8 @@
 /* interrupt.c - the SIGINT handler.
  *
  * Invariant: the handler touches its two flags and calls _exit, nothing else, so it may interrupt anything.  It is
- * installed without SA_RESTART: a read or wait that it interrupts returns, and the caller asks cli_interrupt_seen. */
+ * installed with SA_RESTART, or a write to a slow terminal would fail half way; only while somebody waits for input does
+ * it end the read. */
 #include "interrupt.h"
 
 #include "cli.h"
@@ -20,6 +21,7 @@ static void on_interrupt(int signal_number) {
 void cli_interrupt_install(void) {
   struct sigaction action = {0}, before;
   action.sa_handler = on_interrupt;
+  action.sa_flags = SA_RESTART;
   sigemptyset(&action.sa_mask);
   /* A shell starts background jobs with SIGINT ignored, and means it. */
   if (sigaction(SIGINT, NULL, &before) == 0 && before.sa_handler == SIG_IGN) return;
@@ -27,6 +29,13 @@ void cli_interrupt_install(void) {
 }
 
 void cli_interrupt_defer(bool deferred) { state.deferred = deferred; }
+
+void cli_interrupt_end_reads(bool ended) {
+  struct sigaction action;
+  if (sigaction(SIGINT, NULL, &action) != 0) return;
+  action.sa_flags = ended ? action.sa_flags & ~SA_RESTART : action.sa_flags | SA_RESTART;
+  sigaction(SIGINT, &action, NULL);
+}
 
 void cli_interrupt_clear(void) { state.seen = 0; }
 

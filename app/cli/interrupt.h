@@ -9,7 +9,8 @@
 
 void cli_interrupt_install(void);
 void cli_interrupt_defer(bool deferred);
-void cli_interrupt_clear(void); /* what was seen has been acted on */
-bool cli_interrupt_seen(void);  /* one came while they were deferred */
+void cli_interrupt_end_reads(bool ended); /* whether one makes a read that waits return with EINTR */
+void cli_interrupt_clear(void);           /* what was seen has been acted on */
+bool cli_interrupt_seen(void);            /* one came while they were deferred */
 
 #endif

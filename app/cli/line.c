@@ -46,14 +46,17 @@ static void show_prompt(const char *prompt) {
 /* Refills the empty chunk. */
 static cli_line_result fill(cli_line *l) {
   for (;;) {
+    cli_interrupt_end_reads(true);
     ssize_t n = read(STDIN_FILENO, l->chunk, sizeof l->chunk);
+    int error = errno;
+    cli_interrupt_end_reads(false);
     l->next = 0;
     l->end = n > 0 ? (size_t)n : 0;
     if (n > 0) return CLI_LINE_READ;
     if (n == 0) return CLI_LINE_END;
     if (cli_interrupt_seen()) return CLI_LINE_INTERRUPTED;
-    if (errno == EINTR) continue;
-    cli_error("standard input: %s (give one that can be read)", strerror(errno));
+    if (error == EINTR) continue;
+    cli_error("standard input: %s (give one that can be read)", strerror(error));
     return CLI_LINE_FAILED;
   }
 }
