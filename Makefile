@@ -58,7 +58,11 @@ KERNEL_FLAGS = -fno-math-errno
 AVX2_FLAGS = -mavx2 -mfma -mf16c
 AVX512_FLAGS = $(AVX2_FLAGS) -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni
 AMX_FLAGS = $(AVX512_FLAGS) -mamx-tile -mamx-int8
-NEON_DOTPROD_FLAGS = -march=armv8.2-a+dotprod
+# gcc's first scheduling moves loads to the top of a loop without end, and half of the sums out of their registers.
+ifneq ($(filter aarch64-%,$(TARGET)),)
+NEON_FLAGS := $(if $(findstring clang,$(shell $(CC) --version)),,-fno-schedule-insns)
+endif
+NEON_DOTPROD_FLAGS = $(NEON_FLAGS) -march=armv8.2-a+dotprod
 NEON_I8MM_FLAGS = $(NEON_DOTPROD_FLAGS)+i8mm
 # For arm64, gcc 12 fails with an internal error where it vectorises a reduction by fmax, as tests have them.
 TEST_FLAGS = -Itests -isystem lib/weft $(if $(filter aarch64-%,$(TARGET)),-fno-tree-vectorize)
@@ -145,6 +149,7 @@ FLAGS_src/cpu/isa/avx512.c = $(AVX512_FLAGS)
 FLAGS_src/cpu/isa/amx.c = $(AMX_FLAGS)
 # The tests' own matrix unit, which needs none.
 FLAGS_tests/support/amx_program.c = $(if $(filter x86_64-%,$(TARGET)),$(AVX512_FLAGS))
+FLAGS_src/cpu/isa/neon_base.c = $(NEON_FLAGS)
 FLAGS_src/cpu/isa/neon_dotprod.c = $(NEON_DOTPROD_FLAGS)
 FLAGS_src/cpu/isa/neon_i8mm.c = $(NEON_I8MM_FLAGS)
 # All flags that the source $< is compiled with.

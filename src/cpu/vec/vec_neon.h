@@ -213,4 +213,37 @@ static inline vi vi_dot_ss(vi acc, vi w, vi x) {
 /* Unsigned bytes below 128 are the same numbers when signed. */
 static inline vi vi_dot_us(vi acc, vi w, vi x) { return vi_dot_ss(acc, w, x); }
 
+#ifdef NEON_I8MM
+/* smmla: 2 rows of 8 activations times 2 rows of 8 weights make 2x2 sums, {x0 w0, x0 w1, x1 w0, x1 w1}.  The sums of a
+ * pair of rows with 8 rows of weights are four of these, in the two vectors of the rows; all tiles but 1 are even. */
+#define DOT_PAIRS
+static inline void vi_pair_set(vi *pair, int32_t row0, int32_t row1) {
+  int32x4_t start = vcombine_s32(vdup_n_s32(row0), vdup_n_s32(row1));
+  pair[0] = pair[1] = (vi){start, start};
+}
+/* {q[0], q[1], q[0], q[1]} */
+static inline int32x4_t twice(const int32_t *q) {
+  int64_t both;
+  memcpy(&both, q, sizeof both);
+  return vreinterpretq_s32_s64(vdupq_n_s64(both));
+}
+/* Columns 0 .. 3 are w0 and the rows' words q0[0], q0[1]; 4 .. 7 are w1, q1[0] and q1[1]. */
+static inline void vi_pair_dot(vi *pair, vi w0, vi w1, const int32_t *q0, const int32_t *q1) {
+  int32x4_t x0 = twice(q0), x1 = twice(q1);
+  int8x16_t x = s8(vzip1q_s32(x0, x1));
+  pair[0].low = vmmlaq_s32(pair[0].low, x, s8(vzip1q_s32(w0.low, w1.low)));
+  pair[0].high = vmmlaq_s32(pair[0].high, x, s8(vzip2q_s32(w0.low, w1.low)));
+  pair[1].low = vmmlaq_s32(pair[1].low, x, s8(vzip1q_s32(w0.high, w1.high)));
+  pair[1].high = vmmlaq_s32(pair[1].high, x, s8(vzip2q_s32(w0.high, w1.high)));
+}
+/* To a vector of sums a row. */
+static inline int32x4_t rows_0(int32x4_t a, int32x4_t b) { return vcombine_s32(vget_low_s32(a), vget_low_s32(b)); }
+static inline int32x4_t rows_1(int32x4_t a, int32x4_t b) { return vcombine_s32(vget_high_s32(a), vget_high_s32(b)); }
+static inline void vi_pair_rows(vi *pair) {
+  vi a = pair[0], b = pair[1];
+  pair[0] = (vi){rows_0(a.low, a.high), rows_0(b.low, b.high)};
+  pair[1] = (vi){rows_1(a.low, a.high), rows_1(b.low, b.high)};
+}
+#endif
+
 #endif

@@ -3,7 +3,8 @@
  * This is the reference: every other vocabulary is compared with what the same kernels compute here.
  *
  * The vocabulary: W lanes; `real` is the type that intermediates are kept in; vf W numbers; vi W 32-bit words, which are
- * also W groups of four bytes.  *_n takes the first n < W lanes, the rest being zero. */
+ * also W groups of four bytes.  *_n takes the first n < W lanes, the rest being zero.
+ * DOT_PAIRS and the words vi_pair_*, which only vec_neon.h has, are explained there. */
 #ifndef WEFT_VEC_SCALAR_H
 #define WEFT_VEC_SCALAR_H
 
