@@ -418,10 +418,10 @@ static void run_with_threads(const char *variant, int n_threads) {
 
 static void results_do_not_depend_on_threads(void **state) {
   (void)state;
-  for (int v = 0; weft_cpu_variant_name(v); v++) {
-    if (!weft_cpu_variant_usable(v)) continue;
+  const char *variant;
+  for (int v = 0; (variant = test_next_variant(&v));) {
     for (int n = 1; n <= MAX_THREADS; n++) {
-      run_with_threads(weft_cpu_variant_name(v), n);
+      run_with_threads(variant, n);
       for (int i = 0; i < N_THREAD_CASES; i++) assert_memory_equal(results[n][i], results[1][i], result_bytes[i]);
     }
     for (int n = 1; n <= MAX_THREADS; n++)

@@ -77,14 +77,21 @@ void test_each_gpu(weft_arithmetic arithmetic, void (*test)(test_device *d)) {
 #endif
 }
 
+const char *test_next_variant(int *index) {
+  const char *only = getenv("WEFT_TEST_CPU"), *name;
+  while ((name = weft_cpu_variant_name((*index)++)))
+    if (weft_cpu_variant_usable(*index - 1) && (!only || !*only || strcmp(name, only) == 0)) return name;
+  return NULL;
+}
+
 void test_each_device(int n_threads, void (*test)(test_device *d)) {
   const char *set = getenv("WEFT_CPU");
   char *before = set ? strdup(set) : NULL;
   int n_run = 0;
-  for (int i = 0; weft_cpu_variant_name(i); i++) {
-    if (!weft_cpu_variant_usable(i)) continue;
-    with_cpu(weft_cpu_variant_name(i), WEFT_FAST, n_threads, test);
-    with_cpu(weft_cpu_variant_name(i), WEFT_EXACT, n_threads, test);
+  const char *variant;
+  for (int i = 0; (variant = test_next_variant(&i));) {
+    with_cpu(variant, WEFT_FAST, n_threads, test);
+    with_cpu(variant, WEFT_EXACT, n_threads, test);
     n_run++;
   }
   with_amx_program(n_threads, test);

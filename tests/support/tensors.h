@@ -18,7 +18,11 @@ typedef struct test_device {
   weft_scope *scope;
 } test_device;
 
-/* Calls `test` with every usable CPU variant, in both arithmetics, with n_threads threads; restores WEFT_CPU.  The scope
+/* The next CPU variant to test from *index on, which begins at 0: a usable one, and if WEFT_TEST_CPU is set the one that it
+ * names.  NULL after the last. */
+const char *test_next_variant(int *index);
+
+/* Calls `test` with every such CPU variant, in both arithmetics, with n_threads threads; restores WEFT_CPU.  The scope
  * is fresh and closed afterwards. */
 void test_each_device(int n_threads, void (*test)(test_device *d));
 
