@@ -248,7 +248,7 @@ static void check_copy_rows_cases(test_device *d) {
   assert_int_equal(weft_last_status(), WEFT_EINVAL);
   /* And memory that belongs to a file. */
   static const float stored[4];
-  weft_tensor *weight = weft__weight_load(d->scope, WEFT_F32, TEST_SHAPE(2, 2), stored, WEFT__WEIGHT_PLAIN);
+  weft_tensor *weight = weft__weight_load(d->scope, WEFT_F32, TEST_SHAPE(2, 2), stored, WEFT__WEIGHT_PLAIN, NULL);
   if (weight->storage->is_borrowed) assert_null(weft_fill(d->scope, weight, &(weft_fill_attrs){1}));
 }
 
