@@ -268,7 +268,7 @@ static void check_embed_dtypes(test_device *d) {
   for (size_t t = 0; t < WEFT_COUNT(dtypes); t++) {
     void *stored = test_stored_weight(dtypes[t], N_ROWS, N_COLS, 11 + t, values);
     weft_tensor *loaded =
-        weft__weight_load(d->scope, dtypes[t], TEST_SHAPE(N_ROWS, N_COLS), stored, WEFT__WEIGHT_PLAIN);
+        weft__weight_load(d->scope, dtypes[t], TEST_SHAPE(N_ROWS, N_COLS), stored, WEFT__WEIGHT_PLAIN, NULL);
     weft_tensor *copied = weft_tensor_from(d->scope, dtypes[t], TEST_SHAPE(N_ROWS, N_COLS), stored);
     static const int64_t n_ids[] = {0, 1, 5, 700};
     for (size_t i = 0; i < WEFT_COUNT(n_ids); i++) {
