@@ -170,6 +170,7 @@ static void tile_product(const product *p, const operand *o, int64_t tile_index,
                          int64_t y_stride, int64_t n_rows, int64_t n_columns) {
   const weft__cpu_kernels *kernels = p->cpu->kernels;
   weft__x_tile tile = tile_at(p, tile_index, o->is_q8);
+  tile.n_blocks = o->n_blocks; /* beside a weight of wider blocks the tile may hold more than this panel */
   weft__panel_product run = (o->is_q8 ? kernels->product_q8 : kernels->product_f32)[o->weight->dtype];
   const void *weights = o->panels + (size_t)panel * o->panel_bytes;
   if (n_rows == tile.n_rows && n_columns == WEFT__PANEL) {
