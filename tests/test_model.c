@@ -2,6 +2,7 @@
  *
  * The forward pass is compared with a reference in double precision.  Everything that depends on arithmetic runs on every
  * usable CPU variant, exact and fast, on buffers full of NaN; ways to cut one computation are compared to the last bit. */
+#include "support/gguf_split.h"
 #include "support/tiny_fixture.h"
 #include "support/tiny_reference.h"
 
@@ -1068,6 +1069,37 @@ static void test_session_options(void **state) {
   on_default_device(check_session_options);
 }
 
+/* A model in two files, whichever of them is named, is the model in one. */
+static void check_split(test_device *d) {
+  fixture f = fixture_load(d, NULL);
+  int32_t ids[12];
+  char path[TINY_PATH_BYTES], part_paths[2][TINY_PATH_BYTES + 32];
+  fixture_draw_ids(&f, ids, 12, 5);
+  float *want = run_alone(&f, WEFT_F32, ids, 12, 12);
+  tiny_model_save(&f.tiny, path);
+  gguf_split_file(path, path);
+  for (int no = 0; no < 2; no++)
+    snprintf(part_paths[no], sizeof part_paths[no], "%s-%05d-of-%05d.gguf", path, no + 1, 2);
+  for (int no = 0; no < 2; no++) {
+    fixture split = {.n_vocab = f.n_vocab};
+    if (weft_model_load(&split.model, d->device, part_paths[no], NULL)) fail_msg("%s", weft_last_error());
+    assert_int_equal(weft_model_get_info(split.model)->n_params, weft_model_get_info(f.model)->n_params);
+    float *got = run_alone(&split, WEFT_F32, ids, 12, 12);
+    assert_memory_equal(got, want, (size_t)(12 * f.n_vocab) * sizeof *got);
+    free(got);
+    weft_model_free(split.model);
+  }
+  for (int no = 0; no < 2; no++) unlink(part_paths[no]);
+  unlink(path);
+  free(want);
+  fixture_unload(&f);
+}
+
+static void test_split(void **state) {
+  (void)state;
+  on_default_device(check_split);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_forward),         cmocka_unit_test(test_chunks),
@@ -1083,7 +1115,7 @@ int main(void) {
       cmocka_unit_test(test_misaligned),      cmocka_unit_test(test_bad_paths),
       cmocka_unit_test(test_truncated_files), cmocka_unit_test(test_append),
       cmocka_unit_test(test_bad_append),      cmocka_unit_test(test_session_options),
-      cmocka_unit_test(test_progress),
+      cmocka_unit_test(test_progress),        cmocka_unit_test(test_split),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

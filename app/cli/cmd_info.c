@@ -232,6 +232,8 @@ static void print_text(json_t *root) {
   cli_outf("\nformat      GGUF version %lld\n", (long long)json_integer_value(json_object_get(root, "format_version")));
   cli_outf("size        %.1f MB, of which tensors %.1f MB\n", megabytes(root, "file_bytes"),
            megabytes(root, "tensor_bytes"));
+  json_int_t n_parts = json_integer_value(json_object_get(root, "n_parts"));
+  if (n_parts > 1) cli_outf("parts       %lld\n", (long long)n_parts);
   cli_outf("parameters  %.1f M\n", megabytes(root, "n_params"));
   cli_outf("tensors     %lld\n", (long long)json_integer_value(json_object_get(root, "n_tensors")));
   json_object_foreach(json_object_get(root, "types"), key, value)

@@ -21,4 +21,8 @@ void gguf_split_init(gguf_split_part parts[GGUF_SPLIT_PARTS]);
 /* The file of one part; the first says general.name "split". */
 weft__bytes gguf_split_make(const gguf_split_part *part);
 
+/* Splits the model in the file `path` into two: STEM-00001-of-00002.gguf, with the entries and half of the tensors, and
+ * STEM-00002-of-00002.gguf. */
+void gguf_split_file(const char *path, const char *stem);
+
 #endif
