@@ -55,7 +55,7 @@ static bool is_later(code_point c) {
 }
 
 static weft_status reserve(segment *s, size_t n) {
-  if (n <= s->capacity) return WEFT_OK;
+  if (s->chars && n <= s->capacity) return WEFT_OK;
   weft_free(s->chars);
   s->capacity = 0;
   s->chars = weft__alloc(n, 2 * sizeof *s->chars);
