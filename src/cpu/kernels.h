@@ -37,22 +37,44 @@ static inline int weft__part_bytes(const weft__quant_format *f) {
   return weft__part_head_bytes(f) + WEFT__PANEL * 4 * (f->low_bits + f->high_bits);
 }
 
+/* A quantised panel for several tiles is expanded first: K/32 parts of 8 x [16 words] of bytes, in the order of the columns,
+ * then per part 1 or 2 x [16 f32] scales and 0 to 2 x [16 f32] minima (two of a kind are of 16 columns each).  The bytes
+ * are the weights' integers: unsigned and below 128, or signed, in the form that the variant multiplies best (DOT_BIAS in
+ * vec/vec_scalar.h).  A weight is scale * integer + minimum. */
+typedef struct weft__expanded {
+  int n_scales, n_minima;
+  bool is_signed;
+} weft__expanded;
+
+static inline weft__expanded weft__expanded_of(const weft__quant_format *f) {
+  weft__expanded w = {f->scales == WEFT__SCALE_16 ? 2 : 1, f->minimum != WEFT__MIN_NONE,
+                      f->values != WEFT__VALUE_OFFSET || f->offset != 0};
+  if (f->minimum > WEFT__MIN_ADDED && weft__quant_n_scales(f) == 2) w.n_minima = 2;
+  return w;
+}
+static inline int weft__expanded_part_bytes(weft__expanded w) {
+  return WEFT__PANEL * (WEFT__QBLOCK + 4 * (w.n_scales + w.n_minima));
+}
+
 /* n_rows rows of activations, in blocks of 32 columns; either the f32 or the quantised fields are set.  Columns from K on
  * are zero; there are as many as blocks of the weights hold. */
 typedef struct weft__x_tile {
   int n_rows; /* a tile height of the variant; rows beyond the real ones are zero */
   int64_t k, n_blocks;
-  float *x;        /* [32*n_blocks][n_rows] */
-  float *x_sum;    /* [n_blocks][n_rows]: sum of a block (f32), d * sum of q (quantised) */
-  float *x_half;   /* [2*n_blocks][n_rows]: the same of 16 columns */
-  int32_t *q;      /* [8*n_blocks][n_rows]: four int8 each */
-  float *q_d;      /* [n_blocks][n_rows] */
-  int32_t *q_sum;  /* [n_blocks][n_rows]: sum of q */
-  int32_t *q_half; /* [2*n_blocks][n_rows]: the same of 16 columns */
+  float *x;         /* [32*n_blocks][n_rows] */
+  float *x_sum;     /* [n_blocks][n_rows]: sum of a block (f32), d * sum of q (quantised) */
+  float *x_half;    /* [2*n_blocks][n_rows]: the same of 16 columns */
+  int32_t *q;       /* [8*n_blocks][n_rows]: four int8 each */
+  float *q_d;       /* [n_blocks][n_rows] */
+  int32_t *q_start; /* [n_blocks][n_rows]: -DOT_BIAS * sum of q, where a sum of products with signed bytes starts */
+  int32_t *q_start_half; /* [2*n_blocks][n_rows]: the same of 16 columns */
 } weft__x_tile;
 
-/* y[row * y_stride + i] for the tile's rows and the 16 rows i of one weight panel. */
+/* y[row * y_stride + i] for the tile's rows and the 16 rows i of one weight panel.  Tiles of WEFT__EXPANDED_ROWS rows and more
+ * take a quantised panel expanded, lower ones as it is stored. */
 typedef void (*weft__panel_product)(const weft__x_tile *tile, const void *panel, float *y, int64_t y_stride);
+typedef void (*weft__panel_expand)(const void *panel, int64_t n_blocks, void *expanded);
+enum { WEFT__EXPANDED_ROWS = 4 };
 
 /* ---- products by a matrix unit, where the variant has one ----
  *
@@ -172,6 +194,7 @@ typedef struct weft__cpu_kernels {
   void (*pack_q8)(const float *x, int row, const weft__x_tile *tile);
   const weft__panel_product *product_f32; /* by the weight's dtype; f32 activations */
   const weft__panel_product *product_q8;  /* quantised activations; NULL for dtypes that are not quantised */
+  const weft__panel_expand *expand;       /* NULL for dtypes that are not quantised */
 
   const weft__wide_kernels *wide; /* NULL: there is no matrix unit */
 

@@ -93,7 +93,7 @@ static void put_q8(const append_loop *l, const float *row, int8_t *elements, int
   enum { CHUNK = 256, BLOCKS = CHUNK / WEFT__QBLOCK };
   for (int64_t d = 0; d < head_size; d += CHUNK) {
     int64_t n = head_size - d < CHUNK ? head_size - d : CHUNK;
-    int32_t q[CHUNK / 4], q_sum[BLOCKS], q_half[2 * BLOCKS];
+    int32_t q[CHUNK / 4], starts[BLOCKS], half_starts[2 * BLOCKS];
     float scale[BLOCKS], x_sum[BLOCKS], x_half[2 * BLOCKS];
     uint16_t half[BLOCKS];
     const weft__x_tile tile = {.n_rows = 1,
@@ -101,8 +101,8 @@ static void put_q8(const append_loop *l, const float *row, int8_t *elements, int
                                .n_blocks = n / WEFT__QBLOCK,
                                .q = q,
                                .q_d = scale,
-                               .q_sum = q_sum,
-                               .q_half = q_half,
+                               .q_start = starts,
+                               .q_start_half = half_starts,
                                .x_sum = x_sum,
                                .x_half = x_half};
     l->kernels->pack_q8(row + d, 0, &tile);

@@ -11,6 +11,7 @@ enum {
   MAX_WEIGHTS = 3,
   MAX_TILE_ROWS = 16,
   TILES_PER_TASK = 8,
+  MAX_EXPANDED = 2, /* panels that a task multiplies by at a time */
 };
 
 /* One weight, and where its product goes. */
@@ -37,7 +38,8 @@ typedef struct product {
   int64_t n_blocks; /* of 32 columns; as many as the widest block of a weight wants */
   int height;       /* rows of all tiles but the last */
   int64_t n_tiles;
-  tiles f32, q8; /* the forms that are needed; buffer NULL otherwise */
+  tiles f32, q8;  /* the forms that are needed; buffer NULL otherwise */
+  tiles expanded; /* MAX_EXPANDED panels a thread, if there are tiles that want them */
   operand operands[MAX_WEIGHTS];
   int n_operands;
   const weft__wide_kernels *wide;          /* if the matrix unit multiplies, else NULL; all tiles are whole then */
@@ -64,9 +66,9 @@ static weft__x_tile tile_at(const product *p, int64_t index, bool is_q8) {
   if (is_q8) {
     t.q = (int32_t *)(p->q8.buffer + (size_t)index * p->q8.tile_bytes);
     t.q_d = (float *)(t.q + 8 * n * height);
-    t.q_sum = (int32_t *)(t.q_d + n * height);
-    t.q_half = t.q_sum + n * height;
-    t.x_sum = (float *)(t.q_half + 2 * n * height);
+    t.q_start = (int32_t *)(t.q_d + n * height);
+    t.q_start_half = t.q_start + n * height;
+    t.x_sum = (float *)(t.q_start_half + 2 * n * height);
   } else {
     t.x = (float *)(p->f32.buffer + (size_t)index * p->f32.tile_bytes);
     t.x_sum = t.x + WEFT__QBLOCK * n * height;
@@ -162,17 +164,47 @@ static void choose_tiles(product *p) {
   p->n_tiles = (p->n_rows + p->height - 1) / p->height;
 }
 
+/* Scratch for expanded panels, which low tiles and the matrix unit do without. */
+static weft_status expanded_alloc(product *p) {
+  if (p->wide || p->height < WEFT__EXPANDED_ROWS) return WEFT_OK;
+  for (int i = 0; i < p->n_operands; i++) {
+    const weft__quant_format *f = &WEFT__QUANT_FORMATS[p->operands[i].weight->dtype];
+    size_t n_bytes = (size_t)p->n_blocks * (size_t)weft__expanded_part_bytes(weft__expanded_of(f));
+    if (f->n_columns && n_bytes > p->expanded.tile_bytes) p->expanded.tile_bytes = (n_bytes + 63) / 64 * 64;
+  }
+  if (p->expanded.tile_bytes == 0) return WEFT_OK;
+  p->expanded.n_bytes = p->expanded.tile_bytes * MAX_EXPANDED * (size_t)weft__pool_n_threads(p->cpu->pool);
+  p->expanded.buffer = weft__buffers_get(p->cpu->buffers, p->expanded.n_bytes);
+  return p->expanded.buffer ? WEFT_OK : WEFT_ENOMEM;
+}
+
 /* ---- the grid ---- */
+
+/* A panel, and the same expanded (kernels.h); NULL: no tile needs it. */
+typedef struct panel_forms {
+  const void *stored, *expanded;
+} panel_forms;
+
+/* Expands panel `index` into the worker's scratch, part `slot` of it, if the product has tiles that want it so. */
+static panel_forms panel_at(const product *p, const operand *o, int64_t index, int worker, int slot) {
+  panel_forms forms = {o->panels + (size_t)index * o->panel_bytes, NULL};
+  weft__panel_expand expand = p->cpu->kernels->expand[o->weight->dtype];
+  if (!p->expanded.buffer || !expand) return forms;
+  void *to = p->expanded.buffer + (size_t)(worker * MAX_EXPANDED + slot) * p->expanded.tile_bytes;
+  expand(forms.stored, o->n_blocks, to);
+  forms.expanded = to;
+  return forms;
+}
 
 /* Product of one tile and one panel to y; the kernel wants room for whole tiles and panels, so ragged edges take a
  * detour. */
-static void tile_product(const product *p, const operand *o, int64_t tile_index, int64_t panel, float *y,
+static void tile_product(const product *p, const operand *o, int64_t tile_index, panel_forms panel, float *y,
                          int64_t y_stride, int64_t n_rows, int64_t n_columns) {
   const weft__cpu_kernels *kernels = p->cpu->kernels;
   weft__x_tile tile = tile_at(p, tile_index, o->is_q8);
   tile.n_blocks = o->n_blocks; /* beside a weight of wider blocks the tile may hold more than this panel */
   weft__panel_product run = (o->is_q8 ? kernels->product_q8 : kernels->product_f32)[o->weight->dtype];
-  const void *weights = o->panels + (size_t)panel * o->panel_bytes;
+  const void *weights = panel.expanded && tile.n_rows >= WEFT__EXPANDED_ROWS ? panel.expanded : panel.stored;
   if (n_rows == tile.n_rows && n_columns == WEFT__PANEL) {
     run(&tile, weights, y, y_stride);
     return;
@@ -207,16 +239,18 @@ static int64_t panel_columns(const operand *o, int64_t panel) {
   return min_i64(o->weight->shape[0] - panel * WEFT__PANEL, WEFT__PANEL);
 }
 
-/* Panels first .. end-1 of one weight for a range of tiles.  The panel is the outer loop: it stays in the first-level
- * cache while the tiles pass. */
+/* Panels first .. end-1 of one weight for a range of tiles.  The panel is the outer loop: it is expanded once, and stays
+ * in the first-level cache while the tiles pass. */
 static void plain_block(const product *p, const operand *o, int64_t first_tile, int64_t end_tile, int64_t first,
-                        int64_t end) {
-  for (int64_t panel = first; panel < end; panel++)
+                        int64_t end, int worker) {
+  for (int64_t i = first; i < end; i++) {
+    panel_forms panel = panel_at(p, o, i, worker, 0);
     for (int64_t t = first_tile; t < end_tile; t++) {
-      float *y = p->out + t * p->height * p->out_stride + o->column + panel * WEFT__PANEL;
+      float *y = p->out + t * p->height * p->out_stride + o->column + i * WEFT__PANEL;
       tile_product(p, o, t, panel, y, p->out_stride, min_i64(p->n_rows - t * p->height, p->height),
-                   panel_columns(o, panel));
+                   panel_columns(o, i));
     }
+  }
 }
 
 /* The same by the matrix unit. */
@@ -244,44 +278,53 @@ static void wide_gated_block(const product *p, int64_t first_tile, int64_t end_t
   }
 }
 
-static void gated_block(const product *p, int64_t first_tile, int64_t end_tile, int64_t first, int64_t end) {
+static void gated_block(const product *p, int64_t first_tile, int64_t end_tile, int64_t first, int64_t end,
+                        int worker) {
   const operand *gate = &p->operands[0], *up = &p->operands[1];
   enum { WIDTH = WEFT__PANEL };
   float a[MAX_TILE_ROWS * WIDTH], b[MAX_TILE_ROWS * WIDTH];
-  for (int64_t panel = first; panel < end; panel++)
+  for (int64_t i = first; i < end; i++) {
+    panel_forms gate_panel = panel_at(p, gate, i, worker, 0), up_panel = panel_at(p, up, i, worker, 1);
     for (int64_t t = first_tile; t < end_tile; t++) {
-      int64_t n_rows = min_i64(p->n_rows - t * p->height, p->height), n = panel_columns(gate, panel);
-      tile_product(p, gate, t, panel, a, WIDTH, n_rows, n);
-      tile_product(p, up, t, panel, b, WIDTH, n_rows, n);
-      float *y = p->out + t * p->height * p->out_stride + panel * WEFT__PANEL;
+      int64_t n_rows = min_i64(p->n_rows - t * p->height, p->height), n = panel_columns(gate, i);
+      tile_product(p, gate, t, gate_panel, a, WIDTH, n_rows, n);
+      tile_product(p, up, t, up_panel, b, WIDTH, n_rows, n);
+      float *y = p->out + t * p->height * p->out_stride + i * WEFT__PANEL;
       for (int64_t r = 0; r < n_rows; r++)
         p->cpu->kernels->gated(p->gated->gate, n, a + r * WIDTH, b + r * WIDTH, y + r * p->out_stride);
     }
+  }
 }
 
 /* Some tiles, and a range of the weights' panels, counted through. */
-static void multiply(const product *p, int64_t first_tile, int64_t end_tile, int64_t first, int64_t end) {
+static void multiply(const product *p, int64_t first_tile, int64_t end_tile, int64_t first, int64_t end, int worker) {
   if (p->gated) {
-    (p->wide ? wide_gated_block : gated_block)(p, first_tile, end_tile, first, end);
+    if (p->wide)
+      wide_gated_block(p, first_tile, end_tile, first, end);
+    else
+      gated_block(p, first_tile, end_tile, first, end, worker);
     return;
   }
   int64_t base = 0; /* number of this weight's first panel */
   for (const operand *o = p->operands; o < p->operands + p->n_operands; base += o++->n_panels) {
     int64_t from = first > base ? first - base : 0, to = min_i64(end - base, o->n_panels);
-    if (from < to) (p->wide ? wide_block : plain_block)(p, o, first_tile, end_tile, from, to);
+    if (from >= to) continue;
+    if (p->wide)
+      wide_block(p, o, first_tile, end_tile, from, to);
+    else
+      plain_block(p, o, first_tile, end_tile, from, to, worker);
   }
 }
 
 /* Task (i,j) of the grid. */
 static void grid_task(void *context, int task, int worker) {
-  (void)worker;
   const product *p = context;
   int64_t n_panel_tasks = (p->n_panels + p->panels_per_task - 1) / p->panels_per_task;
   int64_t first_tile = task / n_panel_tasks * p->tiles_per_task;
   int64_t end_tile = min_i64(first_tile + p->tiles_per_task, p->n_tiles);
   int64_t first = task % n_panel_tasks * p->panels_per_task, end = min_i64(first + p->panels_per_task, p->n_panels);
   if (p->wide) p->wide->begin();
-  multiply(p, first_tile, end_tile, first, end);
+  multiply(p, first_tile, end_tile, first, end, worker);
   if (p->wide) p->wide->end();
 }
 
@@ -332,7 +375,9 @@ static weft_status run_product(weft__backend *backend, const weft__op_call *call
   }
   if (!status) choose_tiles(&p);
   if (!status) status = pack_activations(&p);
+  if (!status) status = expanded_alloc(&p);
   if (!status) run_grid(&p);
+  weft__buffers_put(p.cpu->buffers, p.expanded.buffer, p.expanded.n_bytes);
   weft__buffers_put(p.cpu->buffers, p.f32.buffer, p.f32.n_bytes);
   weft__buffers_put(p.cpu->buffers, p.q8.buffer, p.q8.n_bytes);
   for (int i = 0; i < p.n_operands; i++)

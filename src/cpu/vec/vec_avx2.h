@@ -16,7 +16,7 @@
 #define SGEMM_BLOCKS SGEMM_BLOCKS_AVX2
 #define SGEMM_HEIGHTS(X) X(1) X(2) X(4) X(6)
 #define ATTENTION_ROWS 4
-#define DOT_SS_BIAS 0
+#define DOT_BIAS 0
 
 typedef float real;
 typedef __m256 vf;
@@ -121,6 +121,7 @@ static inline vf vf_exp(vf x) {
 
 static inline vi vi_set1(int32_t x) { return _mm256_set1_epi32(x); }
 static inline vi vi_load(const void *p) { return _mm256_loadu_si256(p); }
+static inline void vi_store(void *p, vi x) { _mm256_storeu_si256(p, x); }
 static inline vi vi_load_i8(const void *p) { return _mm256_cvtepi8_epi32(_mm_loadl_epi64(p)); }
 static inline vi vi_and(vi a, vi b) { return _mm256_and_si256(a, b); }
 static inline vi vi_or(vi a, vi b) { return _mm256_or_si256(a, b); }
@@ -131,6 +132,7 @@ static inline vi vi_byte_s8(vi a, int i) { return _mm256_srai_epi32(_mm256_slli_
 static inline vi vi_byte_u8(vi a, int i) { return _mm256_srli_epi32(_mm256_slli_epi32(a, 24 - 8 * i), 24); }
 static inline vi vi_sub16(vi a, vi b) { return _mm256_sub_epi16(a, b); }
 static inline vi vi_mul16(vi a, vi b) { return _mm256_mullo_epi16(a, b); }
+static inline vi vi_add8(vi a, vi b) { return _mm256_add_epi8(a, b); }
 static inline vi vi_flip8(vi a) { return _mm256_xor_si256(a, _mm256_set1_epi8((char)0x80)); }
 typedef __m256i vtable;
 static inline vtable vtable_load(const int8_t *p) {
@@ -143,6 +145,6 @@ static inline vf vf_from_i32(vi a) { return _mm256_cvtepi32_ps(a); }
 static inline vi vi_dot_us(vi acc, vi w, vi x) {
   return _mm256_add_epi32(acc, _mm256_madd_epi16(_mm256_maddubs_epi16(w, x), _mm256_set1_epi16(1)));
 }
-static inline vi vi_dot_ss(vi acc, vi w, vi x) { return vi_dot_us(acc, _mm256_abs_epi8(w), _mm256_sign_epi8(x, w)); }
+static inline vi vi_dot_bs(vi acc, vi w, vi x) { return vi_dot_us(acc, _mm256_abs_epi8(w), _mm256_sign_epi8(x, w)); }
 
 #endif

@@ -17,7 +17,7 @@
 #define SGEMM_HEIGHTS(X) X(1) X(2) X(4) X(8) X(12)
 #define ATTENTION_ROWS 6
 /* vpdpbusd multiplies unsigned by signed bytes, so signed weights are moved up by 128. */
-#define DOT_SS_BIAS 128
+#define DOT_BIAS 128
 
 typedef float real;
 typedef __m512 vf;
@@ -110,7 +110,6 @@ static inline vf vf_exp(vf x) {
 
 static inline vi vi_set1(int32_t x) { return _mm512_set1_epi32(x); }
 static inline void vi_store(void *p, vi x) { _mm512_storeu_si512(p, x); }
-static inline vi vi_sub8(vi a, vi b) { return _mm512_sub_epi8(a, b); }
 static inline vi vi_load(const void *p) { return _mm512_loadu_si512(p); }
 static inline vi vi_load_i8(const void *p) { return _mm512_cvtepi8_epi32(_mm_loadu_si128(p)); }
 static inline vi vi_and(vi a, vi b) { return _mm512_and_si512(a, b); }
@@ -122,6 +121,7 @@ static inline vi vi_byte_s8(vi a, int i) { return _mm512_srai_epi32(_mm512_slli_
 static inline vi vi_byte_u8(vi a, int i) { return _mm512_srli_epi32(_mm512_slli_epi32(a, 24u - 8u * (unsigned)i), 24); }
 static inline vi vi_sub16(vi a, vi b) { return _mm512_sub_epi16(a, b); }
 static inline vi vi_mul16(vi a, vi b) { return _mm512_mullo_epi16(a, b); }
+static inline vi vi_add8(vi a, vi b) { return _mm512_add_epi8(a, b); }
 static inline vi vi_flip8(vi a) { return _mm512_xor_si512(a, _mm512_set1_epi8((char)0x80)); }
 typedef __m512i vtable;
 static inline vtable vtable_load(const int8_t *p) {
@@ -131,6 +131,6 @@ static inline vi vi_lookup(vtable t, vi a) { return _mm512_shuffle_epi8(t, a); }
 static inline vf vf_from_i32(vi a) { return _mm512_cvtepi32_ps(a); }
 
 static inline vi vi_dot_us(vi acc, vi w, vi x) { return _mm512_dpbusd_epi32(acc, w, x); }
-static inline vi vi_dot_ss(vi acc, vi w, vi x) { return _mm512_dpbusd_epi32(acc, vi_flip8(w), x); }
+static inline vi vi_dot_bs(vi acc, vi w, vi x) { return _mm512_dpbusd_epi32(acc, w, x); }
 
 #endif

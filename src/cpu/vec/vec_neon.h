@@ -28,7 +28,7 @@
 #define SGEMM_BLOCKS SGEMM_BLOCKS_NEON
 #define SGEMM_HEIGHTS(X) X(1) X(2) X(4) X(6)
 #define ATTENTION_ROWS 6
-#define DOT_SS_BIAS 0
+#define DOT_BIAS 0
 
 typedef float real;
 typedef struct vf {
@@ -159,6 +159,11 @@ static inline vi vi_load(const void *p) {
   const uint8_t *bytes = p;
   return (vi){vreinterpretq_s32_u8(vld1q_u8(bytes)), vreinterpretq_s32_u8(vld1q_u8(bytes + 16))};
 }
+static inline void vi_store(void *p, vi x) {
+  uint8_t *bytes = p;
+  vst1q_u8(bytes, vreinterpretq_u8_s32(x.low));
+  vst1q_u8(bytes + 16, vreinterpretq_u8_s32(x.high));
+}
 static inline vi vi_load_i8(const void *p) { return words_of_s8(vld1_s8(p)); }
 static inline vi vi_and(vi a, vi b) { return (vi){vandq_s32(a.low, b.low), vandq_s32(a.high, b.high)}; }
 static inline vi vi_or(vi a, vi b) { return (vi){vorrq_s32(a.low, b.low), vorrq_s32(a.high, b.high)}; }
@@ -187,6 +192,10 @@ static inline vi vi_mul16(vi a, vi b) {
   return (vi){vreinterpretq_s32_s16(vmulq_s16(s16(a.low), s16(b.low))),
               vreinterpretq_s32_s16(vmulq_s16(s16(a.high), s16(b.high)))};
 }
+static inline vi vi_add8(vi a, vi b) {
+  return (vi){vreinterpretq_s32_s8(vaddq_s8(s8(a.low), s8(b.low))),
+              vreinterpretq_s32_s8(vaddq_s8(s8(a.high), s8(b.high)))};
+}
 static inline vi vi_flip8(vi a) {
   int32x4_t signs = vdupq_n_s32((int32_t)0x80808080);
   return (vi){veorq_s32(a.low, signs), veorq_s32(a.high, signs)};
@@ -207,11 +216,11 @@ static inline int32x4_t dot_bytes(int32x4_t acc, int32x4_t w, int32x4_t x) {
   return vpadalq_s16(acc, vpaddq_s16(first, last));
 #endif
 }
-static inline vi vi_dot_ss(vi acc, vi w, vi x) {
+static inline vi vi_dot_bs(vi acc, vi w, vi x) {
   return (vi){dot_bytes(acc.low, w.low, x.low), dot_bytes(acc.high, w.high, x.high)};
 }
 /* Unsigned bytes below 128 are the same numbers when signed. */
-static inline vi vi_dot_us(vi acc, vi w, vi x) { return vi_dot_ss(acc, w, x); }
+static inline vi vi_dot_us(vi acc, vi w, vi x) { return vi_dot_bs(acc, w, x); }
 
 #ifdef NEON_I8MM
 /* smmla: 2 rows of 8 activations times 2 rows of 8 weights make 2x2 sums, {x0 w0, x0 w1, x1 w0, x1 w1}.  The sums of a

@@ -22,7 +22,7 @@
 #define SGEMM_BLOCKS SGEMM_BLOCKS_SCALAR
 #define SGEMM_HEIGHTS(X) X(1) X(4)
 #define ATTENTION_ROWS 4
-#define DOT_SS_BIAS 0
+#define DOT_BIAS 0
 
 typedef double real;
 typedef double vf;
@@ -67,6 +67,7 @@ static inline vi vi_load(const void *p) {
   memcpy(&x, p, sizeof x);
   return x;
 }
+static inline void vi_store(void *p, vi x) { memcpy(p, &x, sizeof x); }
 static inline vi vi_load_i8(const void *p) { return *(const int8_t *)p; } /* W bytes to W words */
 static inline vi vi_and(vi a, vi b) { return a & b; }
 static inline vi vi_or(vi a, vi b) { return a | b; }
@@ -84,7 +85,11 @@ static inline vi vi_mul16(vi a, vi b) {
   uint32_t x = (uint32_t)a, y = (uint32_t)b;
   return (vi)(((x & 0xffff) * (y & 0xffff) & 0xffff) | (x >> 16) * (y >> 16) << 16);
 }
-/* Flips the sign bit of every byte. */
+/* Bytes: the sum modulo 2^8; plus 128. */
+static inline vi vi_add8(vi a, vi b) {
+  uint32_t x = (uint32_t)a, y = (uint32_t)b, low = 0x7f7f7f7f;
+  return (vi)(((x & low) + (y & low)) ^ ((x ^ y) & ~low));
+}
 static inline vi vi_flip8(vi a) { return (vi)((uint32_t)a ^ 0x80808080u); }
 /* A table of 16 bytes, and its entries for the bytes of a, all below 16. */
 typedef const int8_t *vtable;
@@ -101,8 +106,9 @@ static inline vi vi_dot_us(vi acc, vi w, vi x) {
   for (int i = 0; i < 4; i++) acc += (uint8_t)((uint32_t)w >> (8 * i)) * vi_byte_s8(x, i);
   return acc;
 }
-/* acc + the dot product of four signed bytes each, plus DOT_SS_BIAS times the sum of x's bytes. */
-static inline vi vi_dot_ss(vi acc, vi w, vi x) {
+/* acc + the dot product of four signed bytes each, where those of w come as bytes of w + DOT_BIAS; plus DOT_BIAS times the
+ * sum of x's bytes. */
+static inline vi vi_dot_bs(vi acc, vi w, vi x) {
   for (int i = 0; i < 4; i++) acc += vi_byte_s8(w, i) * vi_byte_s8(x, i);
   return acc;
 }
