@@ -10,6 +10,7 @@
 
 #include "support/gpu_env.h"
 #include "support/weft_program.h"
+#include "weft/tensor.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -114,6 +115,18 @@ static void test_matvec(void **state) {
   assert_case(case_at(root, 0), "300x200", "gb_per_s", 4.0 * 300 * 200, copy);
   assert_case(case_at(root, 1), "64x1", "gb_per_s", 4.0 * 64, copy);
   json_decref(root);
+  root = take_json(
+      WEFT_IN(NULL, "bench", "matvec", "300x256", "--device=cpu", "-r", "2", "--format=q8_0,q4_k", "--json"), 0);
+  copy = get_number(root, "copy_gb_per_s");
+  assert_int_equal(json_array_size(get(root, "cases")), 2);
+  assert_case(case_at(root, 0), "300x256 q8_0", "gb_per_s", 300 * 8 * 34, copy);
+  assert_case(case_at(root, 1), "300x256 q4_k", "gb_per_s", 300 * 144, copy);
+  json_decref(root);
+  root = take_json(WEFT_IN(NULL, "bench", "matvec", "16x256", "--device=cpu", "-r", "1", "--format=all", "--json"), 0);
+  assert_int_equal(json_array_size(get(root, "cases")), WEFT_DTYPE_COUNT - 1);
+  json_decref(root);
+  assert_error(WEFT_IN(NULL, "bench", "matvec", "--format=q8_0,q9"), 2, "'q9'");
+  assert_error(WEFT_IN(NULL, "bench", "matvec", "3x64", "--format=q4_k"), 2, "multiple of 256");
   assert_error(WEFT_IN(NULL, "bench", "matvec", "300"), 2, "'300'");
   assert_error(WEFT_IN(NULL, "bench", "matvec", "3x3x3"), 2, "'3x3x3'");
   assert_error(WEFT_IN(NULL, "bench", "matvec", "1048576x1048576"), 2, "1048576x1048576");

@@ -12,6 +12,7 @@
 typedef struct bench_options {
   cli_common common;
   int n_reps;
+  const char *formats; /* bench matvec: "q4_k,q8_0" or "all"; NULL: f32 by matmul alone */
 } bench_options;
 
 enum { MAX_SHAPES = 16 };
@@ -65,6 +66,52 @@ static weft_tensor *run_matvec(void *context, weft_scope *scope) {
   return weft_matmul(scope, o->a, o->b, &plain);
 }
 
+/* The formats that weights can have, from the library's table; bytes of a block. */
+static const struct weight_format {
+  const char *name;
+  weft_dtype dtype;
+  int64_t block_len, block_bytes;
+} weight_formats[] = {
+#define WEFT_DTYPE(id, name, block_len, block_bytes, gguf_type, quantised) {name, WEFT_##id, block_len, block_bytes},
+#include "weft/dtype.def"
+#undef WEFT_DTYPE
+};
+typedef struct weight_format weight_format;
+
+static weft_tensor *run_product(void *context, weft_scope *scope) {
+  const operands *o = context;
+  return weft_matmul_nt(scope, o->b, o->a);
+}
+
+/* Stored bytes of a weight.  Every byte is in 0x20 .. 0x3f, so that whatever they are part of, no number is subnormal or
+ * infinite, which would take the processor longer. */
+static weft_tensor *stored_weight(weft_scope *scope, const weight_format *f, shape s, double *n_bytes) {
+  size_t n = (size_t)(s.rows * (s.columns / f->block_len) * f->block_bytes);
+  uint8_t *data = weft__alloc(n, 1);
+  if (!data) return NULL;
+  uint32_t state = 1;
+  for (size_t i = 0; i < n; i++) {
+    state = state * 1664525u + 1013904223u;
+    data[i] = (uint8_t)(0x20 | state >> 27);
+  }
+  weft_tensor *weight = weft_weight_from(scope, f->dtype, s.rows, s.columns, data);
+  weft_free(data);
+  *n_bytes = (double)n;
+  return weight;
+}
+
+/* A product with a weight in one of the formats; the rate is that of its stored bytes. */
+static weft_status measure_format(const cli_bench *bench, const weight_format *f, shape s, row *r) {
+  weft_scope *scope;
+  weft_status status = weft_scope_open(&scope, bench->device, NULL);
+  if (status) return status;
+  operands o = {stored_weight(scope, f, s, &r->n_bytes), cli_bench_uniform(scope, 1, s.columns, 1)};
+  snprintf(r->name, sizeof r->name, "%lldx%lld %s", (long long)s.rows, (long long)s.columns, f->name);
+  status = o.a && o.b ? cli_bench_measure(bench, run_product, &o, &r->time) : weft_last_status();
+  weft_scope_close(scope);
+  return status;
+}
+
 /* Only the matrix counts: the vectors are small beside it. */
 static weft_status measure_matvec(const cli_bench *bench, shape s, row *r) {
   weft_scope *scope;
@@ -99,18 +146,71 @@ static cli_exit print_matvec(const cli_bench *bench, const row *rows, int n) {
   return bench->common->json ? cli_bench_print_json(bench, cases) : CLI_OK;
 }
 
+/* Is the format one of the list's? */
+static bool is_chosen(const char *formats, const weight_format *f) {
+  size_t n = strlen(f->name);
+  if (f->dtype == WEFT_I32) return false;
+  if (strcmp(formats, "all") == 0) return true;
+  for (const char *name = formats; name; name = strchr(name, ','), name += name != NULL)
+    if (strcspn(name, ",") == n && memcmp(name, f->name, n) == 0) return true;
+  return false;
+}
+
+/* Every name of the list must be one that is_chosen finds. */
+static cli_exit check_formats(const char *formats) {
+  for (const char *name = formats; name; name = strchr(name, ','), name += name != NULL) {
+    size_t n = strcspn(name, ","), i = 0;
+    if (strcmp(formats, "all") == 0) return CLI_OK;
+    while (i < WEFT_COUNT(weight_formats) &&
+           (strlen(weight_formats[i].name) != n || memcmp(name, weight_formats[i].name, n) != 0))
+      i++;
+    if (i < WEFT_COUNT(weight_formats) && weight_formats[i].dtype != WEFT_I32) continue;
+    cli_error("--format: '%.*s' is no weight format (give names like q4_k,q8_0, with commas between, or all)", (int)n,
+              name);
+    return CLI_USAGE;
+  }
+  return CLI_OK;
+}
+
+static cli_exit check_columns(const char *formats, const shape *shapes, int n) {
+  for (int i = 0; i < n; i++)
+    for (size_t j = 0; j < WEFT_COUNT(weight_formats); j++) {
+      const weight_format *f = &weight_formats[j];
+      if (!is_chosen(formats, f) || shapes[i].columns % f->block_len == 0) continue;
+      cli_error("bench matvec: %lld columns are no whole blocks of %s (give a multiple of %d)",
+                (long long)shapes[i].columns, f->name, (int)f->block_len);
+      return CLI_USAGE;
+    }
+  return CLI_OK;
+}
+
+/* One row a shape, or one a shape and format. */
+static weft_status measure_shapes(const cli_bench *bench, const char *formats, const shape *shapes, int n, row *rows,
+                                  int *n_rows) {
+  weft_status status = WEFT_OK;
+  for (int i = 0; i < n && !status; i++) {
+    if (!formats) status = measure_matvec(bench, shapes[i], &rows[(*n_rows)++]);
+    for (size_t j = 0; formats && j < WEFT_COUNT(weight_formats) && !status; j++)
+      if (is_chosen(formats, &weight_formats[j]))
+        status = measure_format(bench, &weight_formats[j], shapes[i], &rows[(*n_rows)++]);
+  }
+  return status;
+}
+
 static cli_exit run_bench_matvec(void *options, const cli_args *args) {
   const bench_options *o = options;
   shape shapes[MAX_SHAPES];
-  row rows[MAX_SHAPES];
+  row rows[MAX_SHAPES * WEFT_COUNT(weight_formats)];
   cli_bench bench;
-  int n;
+  int n, n_rows = 0;
   cli_exit code = read_shapes("bench matvec", args, (shape){16384, 4096}, shapes, &n);
+  if (!code) code = check_formats(o->formats);
+  if (!code && o->formats) code = check_columns(o->formats, shapes, n);
   if (!code) code = cli_bench_open(&bench, &o->common, 0, o->n_reps);
   if (code) return code;
   weft_status status = cli_bench_copy(&bench, bench.copy_bytes, &bench.copy_gb_per_s);
-  for (int i = 0; i < n && !status; i++) status = measure_matvec(&bench, shapes[i], &rows[i]);
-  code = status ? cli_fail() : print_matvec(&bench, rows, n);
+  if (!status) status = measure_shapes(&bench, o->formats, shapes, n, rows, &n_rows);
+  code = status ? cli_fail() : print_matvec(&bench, rows, n_rows);
   cli_bench_close(&bench);
   return code;
 }
@@ -218,6 +318,14 @@ static const cli_option bench_table[] = {
     CLI_END,
 };
 
+static const cli_option matvec_table[] = {
+    CLI_INT(bench_options, n_reps, "reps", 'r', "R", 1, CLI_BENCH_MAX_REPS,
+            "measurements of each case, after a warm-up (default 5)"),
+    CLI_TEXT(bench_options, formats, "format", 0, "NAMES",
+             "multiply by weights in these formats, such as q4_k,q8_0, or in all"),
+    CLI_END,
+};
+
 static const bench_options defaults = {.common = CLI_COMMON_DEFAULTS, .n_reps = 5};
 
 #define GPU_TIMES                                                                                                      \
@@ -232,14 +340,16 @@ const cli_command cli_cmd_bench_matvec = {
     .summary = "measure matrix times vector against the speed of a copy",
     .details =
         "y = A x in f32; GB/s of A's bytes (default shape 16384x4096), and that as a fraction of the copy: a "
-        "scale of 256 MiB (64 on a CPU), whose read and written bytes both count.\n" GPU_TIMES
+        "scale of 256 MiB (64 on a CPU), whose read and written bytes both count. With --format A is a weight "
+        "as models have them, stored in that format, and x is quantised as in the device's arithmetic.\n" GPU_TIMES
         "With --json the object has device, n_reps, peak_gflops (null), copy_gb_per_s and cases, a list of name, "
         "median_ms, min_ms, gb_per_s and fraction_of_peak (of the copy).",
     .examples = "weft bench matvec\n"
+                "weft bench matvec --format all --threads 1\n"
                 "weft bench matvec 16384x4096 65535x8192 --device gpu --reps 20 --json",
     .max_args = MAX_SHAPES,
     .uses = CLI_USES_DEVICE,
-    .options = bench_table,
+    .options = matvec_table,
     .defaults = &defaults,
     .n_options_bytes = sizeof defaults,
     .run = run_bench_matvec,

@@ -51,6 +51,11 @@ WEFT_API weft_tensor *weft_tensor_new(weft_scope *scope, weft_dtype dtype, int r
 WEFT_API weft_tensor *weft_tensor_from(weft_scope *scope, weft_dtype dtype, int rank, const int64_t *shape,
                                        const void *data);
 
+/* A weight of matmul_nt [n_rows,n_cols], from a copy of its stored bytes (whole blocks in each row): kept in the layout that
+ * multiplies fastest, so that it can be multiplied and nothing else.  NULL on failure. */
+WEFT_API weft_tensor *weft_weight_from(weft_scope *scope, weft_dtype dtype, int64_t n_rows, int64_t n_cols,
+                                       const void *data);
+
 /* Frees one handle before its scope closes. */
 WEFT_API void weft_tensor_free(weft_tensor *tensor);
 

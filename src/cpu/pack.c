@@ -6,12 +6,17 @@
 
 #include <string.h> /* memcpy, memset */
 
+/* Of all rows. */
+static inline size_t panel_block_bytes(const weft__quant_format *f) {
+  return (size_t)(weft__block_head_bytes(f) + f->n_columns / WEFT__QBLOCK * weft__part_bytes(f));
+}
+
 size_t weft__panel_bytes(weft_dtype dtype, int64_t k) {
   const weft__quant_format *f = &WEFT__QUANT_FORMATS[dtype];
   size_t n_bytes = 0;
   if (f->n_columns) {
-    size_t block_bytes = (size_t)(weft__block_head_bytes(f) + f->n_columns / WEFT__QBLOCK * weft__part_bytes(f));
-    if (!weft__mul_size((size_t)(k / f->n_columns + (k % f->n_columns != 0)), block_bytes, &n_bytes)) return SIZE_MAX;
+    size_t n_blocks = (size_t)(k / f->n_columns + (k % f->n_columns != 0));
+    if (!weft__mul_size(n_blocks, panel_block_bytes(f), &n_bytes)) return SIZE_MAX;
   } else {
     weft__row_bytes(dtype, k, &n_bytes);
     if (!weft__mul_size(n_bytes, WEFT__PANEL, &n_bytes)) return SIZE_MAX;
@@ -21,6 +26,8 @@ size_t weft__panel_bytes(weft_dtype dtype, int64_t k) {
 
 /* ---- quantised ---- */
 
+#define INLINE static inline __attribute__((always_inline))
+
 static uint32_t word_at(const uint8_t *p) {
   uint32_t word;
   memcpy(&word, p, sizeof word);
@@ -28,8 +35,8 @@ static uint32_t word_at(const uint8_t *p) {
 }
 
 /* Writes a row's words of one plane: `bits` bits of each code of 32 columns, from bit `from` on. */
-static void pack_plane(const uint8_t *codes, int bits, int from, uint8_t *words) {
-  uint32_t mask = ((1u << bits) - 1) * 0x01010101u;
+INLINE void pack_plane(const uint8_t *codes, const int bits, const int from, uint8_t *words) {
+  const uint32_t mask = ((1u << bits) - 1) * 0x01010101u;
   for (int w = 0; w < bits; w++) {
     uint32_t word = 0;
     for (int to = 0; to < 8; to += bits) word |= (word_at(codes + 4 * (w + to)) >> from & mask) << to;
@@ -38,7 +45,7 @@ static void pack_plane(const uint8_t *codes, int bits, int from, uint8_t *words)
 }
 
 /* Scales, minima and codes of the columns 32*i .. 32*i+31 of a block, at `part` for this row. */
-static void pack_part(const weft__quant_format *f, const weft__quant_block *block, int i, int r, uint8_t *part) {
+INLINE void pack_part(const weft__quant_format *f, const weft__quant_block *block, int i, int r, uint8_t *part) {
   const int n = weft__quant_n_scales(f);
   for (int s = 0; s < n; s++) {
     uint8_t scale = block->scales[n * i + s], minimum = block->minima[n * i + s];
@@ -52,7 +59,7 @@ static void pack_part(const weft__quant_format *f, const weft__quant_block *bloc
 }
 
 /* One block of row r, at `to`, where all rows' blocks lie. */
-static void pack_block(const weft__quant_format *f, const weft__quant_block *block, int r, uint8_t *to) {
+INLINE void pack_block(const weft__quant_format *f, const weft__quant_block *block, int r, uint8_t *to) {
   if (f->is_e8m0)
     to[r] = (uint8_t)block->d;
   else
@@ -62,17 +69,23 @@ static void pack_block(const weft__quant_format *f, const weft__quant_block *blo
   for (int i = 0; i < f->n_columns / WEFT__QBLOCK; i++, to += weft__part_bytes(f)) pack_part(f, block, i, r, to);
 }
 
-/* Rows that are missing are zero: their panel's share of a format may not be zero bytes, but d = 0 makes it so. */
-static void pack_quantised(weft_dtype dtype, const uint8_t *rows, int n_rows, int64_t k, size_t row_bytes,
-                           uint8_t *panel) {
+/* Rows of the file that become one panel. */
+typedef struct panel_rows {
+  const uint8_t *data;
+  int n; /* those beyond are zero */
+  size_t row_bytes;
+  int64_t k;
+} panel_rows;
+
+/* Compiled once a format, whose row of the table is a constant then: loops over bits are what takes the time here. */
+INLINE void pack_quantised(const weft_dtype dtype, const panel_rows *rows, uint8_t *panel) {
   const weft__quant_format *f = &WEFT__QUANT_FORMATS[dtype];
-  const weft__dtype_info *info = weft__dtype_get(dtype);
-  size_t block_bytes = (size_t)(weft__block_head_bytes(f) + f->n_columns / WEFT__QBLOCK * weft__part_bytes(f));
-  weft__quant_block block;
-  for (int64_t b = 0; b * f->n_columns < k; b++, panel += block_bytes) {
-    if (n_rows < WEFT__PANEL) memset(panel, 0, block_bytes);
-    for (int r = 0; r < n_rows; r++) {
-      weft__quant_read(dtype, rows + (size_t)r * row_bytes + (size_t)(b * info->block_bytes), &block);
+  const size_t stored_bytes = (size_t)weft__dtype_get(dtype)->block_bytes, block_bytes = panel_block_bytes(f);
+  weft__quant_block block = {0};
+  for (int64_t b = 0; b * f->n_columns < rows->k; b++, panel += block_bytes) {
+    if (rows->n < WEFT__PANEL) memset(panel, 0, block_bytes);
+    for (int r = 0; r < rows->n; r++) {
+      weft__quant_read(dtype, rows->data + (size_t)r * rows->row_bytes + (size_t)b * stored_bytes, &block);
       pack_block(f, &block, r, panel);
     }
   }
@@ -80,12 +93,12 @@ static void pack_quantised(weft_dtype dtype, const uint8_t *rows, int n_rows, in
 
 /* ---- unquantised elements, interleaved one by one ---- */
 
-static void pack_elements(const uint8_t *rows, int n_rows, int64_t k, size_t size, uint8_t *panel) {
+static void pack_elements(const panel_rows *rows, size_t size, uint8_t *panel) {
   for (int r = 0; r < WEFT__PANEL; r++) {
-    const uint8_t *row = rows + (size_t)r * (size_t)k * size;
+    const uint8_t *row = rows->data + (size_t)r * rows->row_bytes;
     uint8_t *to = panel + size * (size_t)r;
-    for (int64_t i = 0; i < k; i++, to += size * WEFT__PANEL)
-      if (r >= n_rows)
+    for (int64_t i = 0; i < rows->k; i++, to += size * WEFT__PANEL)
+      if (r >= rows->n)
         memset(to, 0, size);
       else if (size == 2)
         memcpy(to, row + 2 * i, 2);
@@ -96,6 +109,22 @@ static void pack_elements(const uint8_t *rows, int n_rows, int64_t k, size_t siz
 
 /* ---- all panels ---- */
 
+#define PACK_0(dtype) pack_elements(rows, (size_t)weft__dtype_get(dtype)->block_bytes, panel)
+#define PACK_1(dtype) pack_quantised(dtype, rows, panel)
+
+static void pack_panel(weft_dtype dtype, const panel_rows *rows, uint8_t *panel) {
+  switch (dtype) {
+#define WEFT_DTYPE(id, name, block_len, block_bytes, gguf_type, quantised)                                             \
+  case WEFT_##id:                                                                                                      \
+    PACK_##quantised(WEFT_##id);                                                                                       \
+    break;
+#include "weft/dtype.def"
+#undef WEFT_DTYPE
+  case WEFT_DTYPE_COUNT:
+    break;
+  }
+}
+
 typedef struct packing {
   weft_dtype dtype;
   int64_t m, k;
@@ -105,17 +134,14 @@ typedef struct packing {
 
 static void pack_range(void *context, int64_t first, int64_t end) {
   const packing *p = context;
-  size_t row_bytes = 0, panel_bytes = weft__panel_bytes(p->dtype, p->k);
-  weft__row_bytes(p->dtype, p->k, &row_bytes);
+  panel_rows rows = {.k = p->k};
+  size_t panel_bytes = weft__panel_bytes(p->dtype, p->k);
+  weft__row_bytes(p->dtype, p->k, &rows.row_bytes);
   for (int64_t i = first; i < end; i++) {
-    const uint8_t *rows = p->data + (size_t)(i * WEFT__PANEL) * row_bytes;
-    uint8_t *panel = p->panels + (size_t)i * panel_bytes;
     int64_t rest = p->m - i * WEFT__PANEL;
-    int n_rows = rest < WEFT__PANEL ? (int)rest : WEFT__PANEL;
-    if (weft__dtype_get(p->dtype)->is_quantised)
-      pack_quantised(p->dtype, rows, n_rows, p->k, row_bytes, panel);
-    else
-      pack_elements(rows, n_rows, p->k, (size_t)weft__dtype_get(p->dtype)->block_bytes, panel);
+    rows.data = p->data + (size_t)(i * WEFT__PANEL) * rows.row_bytes;
+    rows.n = rest < WEFT__PANEL ? (int)rest : WEFT__PANEL;
+    pack_panel(p->dtype, &rows, p->panels + (size_t)i * panel_bytes);
   }
 }
 

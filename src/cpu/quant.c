@@ -40,9 +40,16 @@ static void add_bits(const uint8_t *q, int to, uint8_t *codes) {
     for (int i = 0; i < 32; i++) codes[run * 32 + i] |= (uint8_t)((q[i] >> run & 1) << to);
 }
 
-/* Adds bit 4 of 32 codes, from a word of bits. */
+/* Adds bit 4 of 32 codes, from 32 bits.  Eight at a time: a byte of bits is copied to eight bytes, each of which keeps the
+ * bit of its own place, and adding 127 to its other seven bits carries that into the highest. */
 static void add_fifth_bit(const uint8_t *q, uint8_t *codes) {
-  for (int i = 0; i < 32; i++) codes[i] |= (uint8_t)((q[i / 8] >> (i % 8) & 1) << 4);
+  const uint64_t ones = 0x0101010101010101u, own_bit = 0x8040201008040201u;
+  for (int i = 0; i < 4; i++) {
+    uint64_t word, bits = q[i] * ones & own_bit, set = (bits & 127 * ones) + 127 * ones;
+    memcpy(&word, codes + 8 * i, sizeof word);
+    word |= ((set | bits) & 128 * ones) >> 3;
+    memcpy(codes + 8 * i, &word, sizeof word);
+  }
 }
 
 /* ---- blocks of 32 ---- */

@@ -72,6 +72,10 @@ weft_tensor *weft_tensor_new(weft_scope *scope, weft_dtype dtype, int rank, cons
   return weft__tensor_make(scope, dtype, rank, shape, s);
 }
 
+weft_tensor *weft_weight_from(weft_scope *scope, weft_dtype dtype, int64_t n_rows, int64_t n_cols, const void *data) {
+  return weft__weight_load(scope, dtype, 2, (const int64_t[]){n_rows, n_cols}, data, WEFT__WEIGHT_PRODUCT, NULL);
+}
+
 weft_tensor *weft_tensor_from(weft_scope *scope, weft_dtype dtype, int rank, const int64_t *shape, const void *data) {
   weft_tensor *t = weft_tensor_new(scope, dtype, rank, shape);
   if (t && weft_tensor_write(t, data, weft_tensor_bytes(t))) {
