@@ -211,6 +211,7 @@ static cli_exit generate(line *l) {
   weft_status status = encode(l);
   if (status) return cli_fail();
   l->n_reused = weft_session_reuse(l->batch->session, l->ids, l->n_ids);
+  cli_generation_use_model(l->batch->model.model, &l->generate);
   l->generate.sampler.seed = (uint64_t)l->options.seed;
   l->generate.is_canceled = is_canceled;
   status = weft_session_generate(l->batch->session, l->ids + l->n_reused, l->n_ids - l->n_reused, &l->generate,
