@@ -148,7 +148,7 @@ static void check_on_gpu(test_device *d) {
   static const weft_dtype TYPES[] = {WEFT_Q8_0, WEFT_Q4_0};
   static const int64_t SHAPES[][3] = {{1, 1, 32},     {1, 257, 96}, {2, 63, 288},  {3, 7, 1056},
                                       {4, 65, 64},    {5, 1, 32},   {7, 130, 160}, {65, 63, 288},
-                                      {130, 257, 96}, {0, 7, 32},   {64, 0, 64}};
+                                      {130, 257, 96}, {0, 7, 32},   {64, 0, 64},   {3, 7, 0}};
   setenv("WEFT_STRICT", "1", 1);
   for (size_t t = 0; t < WEFT_COUNT(TYPES); t++)
     for (size_t i = 0; i < WEFT_COUNT(SHAPES); i++) {

@@ -138,13 +138,14 @@ static void casts_end_where_the_type_does(void **state) {
 /* Every element of the result, found by its index along the axis in one operand or the other. */
 static void check_concat(test_device *d, weft_tensor *a, weft_tensor *b, int axis) {
   weft_tensor *y = weft_concat(d->scope, a, b, &(weft_concat_attrs){.axis = axis});
-  int64_t shape[WEFT_MAX_RANK], n_inner = 1;
+  assert_in_range(axis, 0, a->rank - 1);
+  int64_t shape[WEFT_MAX_RANK] = {0}, n_inner = 1, n_along = a->shape[axis] + b->shape[axis];
   for (int i = 0; i < a->rank; i++) shape[i] = a->shape[i] + (i == axis ? b->shape[i] : 0);
   for (int i = axis + 1; i < a->rank; i++) n_inner *= a->shape[i];
   test_expect_shape("concat", y, a->dtype, a->rank, shape);
   double *x = test_values(a), *z = test_values(b), *want = test_doubles((size_t)weft_tensor_numel(y));
   for (int64_t e = 0; e < weft_tensor_numel(y); e++) {
-    int64_t inner = e % n_inner, along = e / n_inner % shape[axis], outer = e / n_inner / shape[axis];
+    int64_t inner = e % n_inner, along = e / n_inner % n_along, outer = e / n_inner / n_along;
     int64_t in_b = along - a->shape[axis];
     want[e] = in_b < 0 ? x[(outer * a->shape[axis] + along) * n_inner + inner]
                        : z[(outer * b->shape[axis] + in_b) * n_inner + inner];

@@ -5,6 +5,7 @@
 #include "output.h"
 #include "pages.h"
 
+#include <assert.h>
 #include <string.h>
 
 /* What completes a value or an argument. */
@@ -65,6 +66,7 @@ static void print_first_words(void) {
 
 /* A word of one is described by its command, a group by its first. */
 static const char *first_word_summary(const cli_command *command) {
+  assert(command);
   for (const cli_command *const *c = cli_commands; *c; c++)
     if (!second_word(*c) && same_first_word(*c, command)) return (*c)->summary;
   return command->summary;

@@ -190,8 +190,11 @@ static void convert_i32(const void *context, const weft__piece *piece) {
   float values[WEFT__PIECE];
   weft__piece real = *piece;
   const int32_t *x = piece->in[0];
-  for (int64_t i = 0; i < (piece->step[0] ? piece->n : 1); i++) values[i] = (float)x[i];
+  const int64_t n = piece->n, step = piece->step[0] != 0;
+  real.n = n;
   real.in[0] = values;
+  real.step[0] = step;
+  for (int64_t i = 0; i < (step ? n : 1); i++) values[i] = (float)x[i];
   convert_real(context, &real);
 }
 

@@ -1,6 +1,7 @@
 /* op_kv_cache.c - the paged key/value cache: appending to it, and attention over it.  Layout: weft/ops.h. */
 #include "cpu/cpu.h"
 
+#include <assert.h>
 #include <string.h> /* memcpy */
 
 /* ---- the operands that say where a token's keys and values are ---- */
@@ -210,6 +211,7 @@ static void attention_task(void *context, int task, int worker) {
  * Rows that stay together read the cache together, so it is not done for little. */
 static void cut_heads(attention_loop *l, int64_t n_heads, int64_t n_rows, int64_t n_positions) {
   enum { LEAST_WORK = 1 << 15 };
+  assert(n_heads > 0);
   int64_t n = weft__pool_n_threads(l->cpu->pool) / n_heads;
   int64_t most = n_rows * n_positions * l->at.keys->shape[2] / LEAST_WORK;
   if (n > most) n = most;

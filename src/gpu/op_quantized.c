@@ -20,6 +20,7 @@ enum {
 };
 
 static int64_t min_i64(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t max_i64(int64_t a, int64_t b) { return a > b ? a : b; }
 
 /* ---- the layout ---- */
 
@@ -151,7 +152,7 @@ static weft_status dispatch_product(weft__gpu *gpu, const layout *l, const weft_
 /* All of W with n rows of activations, in as many windows of W as the bindings ask for. */
 static weft_status multiply(weft__gpu *gpu, const weft_tensor *w, const layout *l, const activations *x,
                             const weft_tensor *y, int64_t first, int64_t n) {
-  int64_t m = w->shape[0], part = weft__gpu_window_elements(gpu) / l->quant_words;
+  int64_t m = w->shape[0], part = weft__gpu_window_elements(gpu) / max_i64(l->quant_words, 1);
   weft_status status = WEFT_OK;
   for (int64_t row = 0; row < m && !status; row += part) {
     int64_t count = min_i64(part, m - row);
@@ -170,7 +171,7 @@ static weft_status multiply(weft__gpu *gpu, const weft_tensor *w, const layout *
 static weft_status product_fast(weft__gpu *gpu, const weft_tensor *a, const weft_tensor *w, const layout *l,
                                 const weft_tensor *y) {
   int64_t n_rows = weft__n_rows(a), stride = a->rank == 2 ? a->strides[0] : weft__n_cols(a), m = w->shape[0];
-  int64_t widest = stride > m ? stride : m, part = weft__gpu_window_elements(gpu) / (widest > 0 ? widest : 1);
+  int64_t part = weft__gpu_window_elements(gpu) / max_i64(max_i64(stride, m), 1);
   if (part > 65535 * 64) part = 65535 * 64; /* a grid's rows */
   weft_status status = WEFT_OK;
   for (int64_t first = 0; first < n_rows && !status; first += part) {
@@ -199,7 +200,7 @@ static weft_status dequantize(weft__gpu *gpu, const weft_tensor *w, const layout
 
 static weft_status product_exact(weft__gpu *gpu, const weft_tensor *a, const weft_tensor *w, const layout *l,
                                  const weft_tensor *y) {
-  int64_t m = w->shape[0], k = w->shape[1], part = weft__gpu_window_elements(gpu) / (l->n_blocks * BLOCK);
+  int64_t m = w->shape[0], k = w->shape[1], part = weft__gpu_window_elements(gpu) / max_i64(l->n_blocks * BLOCK, 1);
   weft_status status = WEFT_OK;
   for (int64_t first = 0; first < m && !status; first += part) {
     int64_t n = min_i64(part, m - first);
@@ -220,5 +221,6 @@ static weft_status product_exact(weft__gpu *gpu, const weft_tensor *a, const wef
 weft_status weft__gpu_product_quantized(weft__gpu *gpu, const weft_tensor *a, const weft_tensor *w,
                                         const weft_tensor *y) {
   layout l = layout_of(w->dtype, w->shape[0], w->shape[1]);
-  return gpu->is_exact ? product_exact(gpu, a, w, &l, y) : product_fast(gpu, a, w, &l, y);
+  bool has_terms = l.n_blocks > 0; /* without, the f32 product writes the zeros */
+  return gpu->is_exact || !has_terms ? product_exact(gpu, a, w, &l, y) : product_fast(gpu, a, w, &l, y);
 }

@@ -201,7 +201,7 @@ static weft_status sum_rule(const weft__op_call *call, weft__shape *out) {
 
 /* The largest of no elements is none; without results nobody asks for one. */
 static weft_status extremum_rule(const weft__op_call *call, weft_dtype dtype, weft__shape *out) {
-  int64_t n_reduced, numel;
+  int64_t n_reduced = 1, numel;
   weft_status status = reduce_rule(call, dtype, &n_reduced, out);
   if (status) return status;
   if (n_reduced == 0 && weft__shape_numel(out->rank, out->dim, &numel) && numel > 0)

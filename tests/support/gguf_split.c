@@ -5,9 +5,9 @@
 #include <stdlib.h>
 
 void gguf_split_init(gguf_split_part parts[GGUF_SPLIT_PARTS]) {
-  for (uint16_t no = 0; no < GGUF_SPLIT_PARTS; no++)
-    parts[no] =
-        (gguf_split_part){.no = no, .count = GGUF_SPLIT_PARTS, .n_tensors = 3, .alignment = 32, .max_bytes = SIZE_MAX};
+  for (int no = 0; no < GGUF_SPLIT_PARTS; no++)
+    parts[no] = (gguf_split_part){
+        .no = (uint16_t)no, .count = GGUF_SPLIT_PARTS, .n_tensors = 3, .alignment = 32, .max_bytes = SIZE_MAX};
   parts[1].tensors[0] = "a";
   parts[1].tensors[1] = "b";
   parts[2].tensors[0] = "c";

@@ -227,12 +227,13 @@ static void quantised_values(weft_dtype dtype, const uint8_t *stored, double *va
   int n_scales = weft__quant_n_scales(f), run = n_scales == 2 ? 16 : 32;
   for (int c = 0; c < f->n_columns; c++) {
     int code = block.codes[c], value = code - f->offset;
-    if (f->values == WEFT__VALUE_SIGNED) value = (int8_t)code;
-    if (f->values == WEFT__VALUE_IQ4) value = WEFT__IQ4_VALUES[code];
-    if (f->values == WEFT__VALUE_FP4) value = WEFT__FP4_VALUES[code];
-    values[c] = (n_scales ? d * (int8_t)block.scales[c / run] : d) * value;
+    if (f->values == WEFT__VALUE_SIGNED) value = code < 128 ? code : code - 256;
+    if (f->values == WEFT__VALUE_IQ4) value = 1 * WEFT__IQ4_VALUES[code];
+    if (f->values == WEFT__VALUE_FP4) value = 1 * WEFT__FP4_VALUES[code];
+    int part = c / run;
+    values[c] = (n_scales ? d * (int8_t)block.scales[part] : d) * value;
     if (f->minimum == WEFT__MIN_ADDED) values[c] += m;
-    if (f->minimum > WEFT__MIN_ADDED) values[c] -= m * block.minima[c / run];
+    if (f->minimum > WEFT__MIN_ADDED) values[c] -= m * block.minima[part];
   }
 }
 
