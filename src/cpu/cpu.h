@@ -102,7 +102,8 @@ static inline bool weft__ranks_before(float x, int64_t place, float y, int64_t o
   return x_is_nan == y_is_nan ? place < other_place : x_is_nan;
 }
 
-/* Offset in `t` of row `row` of a tensor shaped [shape..., n] that t broadcasts to; axis `skipped` (-1: none) counts as 0. */
+/* Offset in `t` of row `row` of a tensor shaped [shape..., n] that t broadcasts to; axis `skipped` (-1: none) counts as
+ * 0. */
 int64_t weft__row_offset(const weft_tensor *t, int rank, const int64_t *shape, int skipped, int64_t row);
 
 /* A stored row of any dtype but i32 as f32 (op_embed.c). */
