@@ -42,8 +42,8 @@ static void print_option(const cli_option *option) {
 
 /* Common options that do nothing for the command are accepted by it but not shown. */
 void cli_help_command(const cli_command *command) {
-  cli_outf("weft %s: %s\n\nUsage: weft %s [options] %s\n", command->name, command->summary, command->name,
-           command->arguments);
+  cli_outf("weft %s: %s\n\nUsage: weft %s [options]%s%s\n", command->name, command->summary, command->name,
+           command->arguments[0] ? " " : "", command->arguments);
   if (command->details) {
     cli_out("\n", 1);
     print_paragraphs(command->details, 0);

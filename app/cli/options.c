@@ -278,6 +278,9 @@ static cli_exit check_args(const cli_command *command, const cli_args *args) {
   if (args->n < command->min_args)
     cli_error("%s: an argument is missing (usage: weft %s [options] %s)", command->name, command->name,
               command->arguments);
+  else if (command->max_args == 0)
+    cli_error("%s: '%s' is one argument too many (usage: weft %s [options])", command->name, args->values[0],
+              command->name);
   else
     cli_error("%s: '%s' is one argument too many (usage: weft %s [options] %s; quote a text with spaces)",
               command->name, args->values[command->max_args], command->name, command->arguments);

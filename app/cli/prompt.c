@@ -68,5 +68,8 @@ cli_exit cli_prompt_encode(const cli_prompt *prompt, const weft__bytes *text, co
                            size_t *n_ids) {
   if (!prompt->raw) return encode_chat(prompt, text, model, ids, n_ids);
   const weft_tokenizer *tokenizer = weft_model_tokenizer(model);
-  return weft_tokenizer_encode(tokenizer, text->data, text->n, 0, NULL, 0, ids, n_ids) ? cli_fail() : CLI_OK;
+  if (weft_tokenizer_encode(tokenizer, text->data, text->n, 0, NULL, 0, ids, n_ids)) return cli_fail();
+  if (*n_ids > 0) return CLI_OK;
+  cli_error("prompt: the model has no tokens for its bytes (give text in UTF-8)");
+  return CLI_FAILED;
 }

@@ -38,8 +38,9 @@ static weft_status check_options(const weft_model *model, weft_kv_options *o) {
   if (o->n_slots < 0 || o->n_slots > 65536 || o->n_ctx < 0)
     return weft__error(WEFT_EINVAL, "kv cache: %d slots of %d positions", o->n_slots, o->n_ctx);
   if (o->n_ctx > model->info.n_ctx_train)
-    return weft__error(WEFT_ELIMIT, "context: %d positions asked for, the model was trained for %d (use --ctx %d)",
-                       o->n_ctx, model->info.n_ctx_train, model->info.n_ctx_train);
+    return weft__error(WEFT_ELIMIT,
+                       "context: %d positions asked for, the model was trained for %d (ask for %d at most)", o->n_ctx,
+                       model->info.n_ctx_train, model->info.n_ctx_train);
   if (o->dtype != WEFT_F32 && o->dtype != WEFT_F16 && o->dtype != WEFT_Q8_0)
     return weft__error(WEFT_EINVAL, "kv cache: dtype %s (f32, f16 or q8_0)", weft_dtype_name(o->dtype));
   int64_t head_size = model->hparams.head_size;
