@@ -485,6 +485,47 @@ static void uniform_depends_on_every_argument(void **state) {
   assert_true(u != weft__rng_uniform(1, 2, 3 + (1ull << 32)));
 }
 
+/* ---- files that are replaced as a whole ---- */
+
+static int mode_of(const char *name) {
+  struct stat info;
+  assert_int_equal(stat(in_folder(name), &info), 0);
+  return info.st_mode & 0777;
+}
+
+/* A new file has the system's mode, a replaced one keeps its own; what is private is the user's, whatever was there. */
+static void written_files_have_a_mode(void **state) {
+  (void)state;
+  mode_t old = umask(027);
+  assert_int_equal(weft__file_write(in_folder("file"), WEFT__FILE_SHARED, "a", 1), WEFT_OK);
+  assert_int_equal(mode_of("file"), 0640);
+  assert_int_equal(chmod(in_folder("file"), 0604), 0);
+  assert_int_equal(weft__file_write(in_folder("file"), WEFT__FILE_SHARED, "b", 1), WEFT_OK);
+  assert_int_equal(mode_of("file"), 0604);
+  assert_int_equal(weft__file_write(in_folder("file"), WEFT__FILE_PRIVATE, "c", 1), WEFT_OK);
+  assert_int_equal(mode_of("file"), 0600);
+  umask(old);
+}
+
+/* Two writers of one path at once: the last to commit is what stays, and nothing else (remove_folder looks). */
+static void writers_share_a_path(void **state) {
+  (void)state;
+  weft__file_writer *first, *second, *third;
+  weft__file_map map;
+  assert_int_equal(weft__file_writer_open(&first, in_folder("file"), WEFT__FILE_PRIVATE), WEFT_OK);
+  assert_int_equal(weft__file_writer_open(&second, in_folder("file"), WEFT__FILE_PRIVATE), WEFT_OK);
+  assert_int_equal(weft__file_writer_open(&third, in_folder("file"), WEFT__FILE_SHARED), WEFT_OK);
+  assert_int_equal(weft__file_writer_add(second, "second", 6), WEFT_OK);
+  assert_int_equal(weft__file_writer_add(first, "1st", 3), WEFT_OK);
+  assert_int_equal(weft__file_writer_commit(first), WEFT_OK);
+  assert_int_equal(weft__file_writer_commit(second), WEFT_OK);
+  weft__file_writer_discard(third);
+  assert_int_equal(weft__file_map_open(&map, in_folder("file")), WEFT_OK);
+  assert_int_equal(map.n_bytes, 6);
+  assert_memory_equal(map.data, "second", 6);
+  weft__file_map_close(&map);
+}
+
 #define FILE_TEST(function) cmocka_unit_test_setup_teardown(function, make_folder, remove_folder)
 
 int main(void) {
@@ -517,6 +558,8 @@ int main(void) {
       FILE_TEST(pipe_is_refused),
       FILE_TEST(unreadable_file_is_refused),
       FILE_TEST(maps_hold_no_descriptors),
+      FILE_TEST(written_files_have_a_mode),
+      FILE_TEST(writers_share_a_path),
       cmocka_unit_test(clock_never_goes_back),
       cmocka_unit_test(philox_gives_the_known_answers),
       cmocka_unit_test(uniform_is_uniform),

@@ -87,7 +87,7 @@ cli_exit chat_log_to_json(const chat_log *log, weft__bytes *text) {
 cli_exit chat_log_save(const chat_log *log, const char *path) {
   weft__bytes text = {0};
   cli_exit code = chat_log_to_json(log, &text);
-  if (!code) code = weft__file_write(path, text.data, text.n) ? cli_fail() : CLI_OK;
+  if (!code) code = weft__file_write(path, WEFT__FILE_PRIVATE, text.data, text.n) ? cli_fail() : CLI_OK;
   weft__bytes_clear(&text);
   return code;
 }

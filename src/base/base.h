@@ -95,14 +95,18 @@ void weft__file_map_release(const weft__file_map *map, const void *data, size_t 
 
 typedef struct weft__file_writer weft__file_writer;
 
+/* Who may read what is written, as far as the system knows: its user alone (somebody's own text), or whoever could read
+ * the file that is replaced, the system's default for a new one. */
+typedef enum weft__file_access { WEFT__FILE_PRIVATE, WEFT__FILE_SHARED } weft__file_access;
+
 /* Nothing is to be seen under `path` before commit, which syncs the file and then puts it there.  EINVAL if something
  * other than a regular file is there; EIO with the system's reason.  commit and discard release the writer. */
-weft_status weft__file_writer_open(weft__file_writer **out, const char *path);
+weft_status weft__file_writer_open(weft__file_writer **out, const char *path, weft__file_access access);
 weft_status weft__file_writer_add(weft__file_writer *w, const void *data, size_t n_bytes);
 weft_status weft__file_writer_commit(weft__file_writer *w);
 void weft__file_writer_discard(weft__file_writer *w);
 /* All of it at once. */
-weft_status weft__file_write(const char *path, const void *data, size_t n_bytes);
+weft_status weft__file_write(const char *path, weft__file_access access, const void *data, size_t n_bytes);
 
 /* ---- dynlib.c: paths are UTF-8 on every system ---- */
 

@@ -5,8 +5,8 @@
 #include "base/base.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -18,10 +18,17 @@
 #include <unistd.h>
 #endif
 
+enum {
+  MAX_NAMES = 1000, /* that are tried for a temporary file */
+  SUFFIX_BYTES = sizeof ".xxxxxx",
+};
+
 struct weft__file_writer {
   FILE *file;
   char *path, *temporary;
 };
+
+/* ---- the system's calls; paths are UTF-8 ---- */
 
 #if defined(_WIN32)
 
@@ -32,23 +39,45 @@ static WCHAR *to_wide(const char *path) {
   return wide;
 }
 
-/* A name that no other process uses; the file is made with it. */
-static FILE *open_temporary(char *name) {
-  snprintf(strrchr(name, '.'), 8, ".%06lx", (unsigned long)(GetCurrentProcessId() & 0xffffff));
-  WCHAR *wide = to_wide(name);
-  FILE *file = wide ? _wfopen(wide, L"wb") : NULL;
-  free(wide);
-  return file;
+static unsigned process_number(void) { return (unsigned)GetCurrentProcessId(); }
+
+/* The type and permissions of what is there; false if nothing is. */
+static bool get_mode(const char *path, unsigned *mode) {
+  struct _stat64 info;
+  WCHAR *wide = to_wide(path);
+  bool is_there = wide && _wstat64(wide, &info) == 0;
+  if (is_there) *mode = info.st_mode;
+  weft_free(wide);
+  return is_there;
 }
 
+/* A new file; EEXIST if there is one.  The folder says who may read it. */
+static int create_file(const char *name, weft__file_access access) {
+  (void)access;
+  WCHAR *wide = to_wide(name);
+  int descriptor = -1;
+  errno = EINVAL;
+  if (wide) descriptor = _wopen(wide, _O_WRONLY | _O_CREAT | _O_EXCL | _O_BINARY | _O_NOINHERIT, _S_IREAD | _S_IWRITE);
+  weft_free(wide);
+  return descriptor;
+}
+
+static int set_mode(int descriptor, unsigned mode) {
+  (void)descriptor;
+  (void)mode;
+  return 0;
+}
+
+static FILE *to_stream(int descriptor) { return _fdopen(descriptor, "wb"); }
+static void close_descriptor(int descriptor) { _close(descriptor); }
 static int sync_file(FILE *file) { return _commit(_fileno(file)); }
 
 static int replace_file(const char *from, const char *to) {
   WCHAR *wide_from = to_wide(from), *wide_to = to_wide(to);
   bool is_done =
       wide_from && wide_to && MoveFileExW(wide_from, wide_to, MOVEFILE_REPLACE_EXISTING | MOVEFILE_WRITE_THROUGH);
-  free(wide_from);
-  free(wide_to);
+  weft_free(wide_from);
+  weft_free(wide_to);
   if (!is_done) errno = EACCES;
   return is_done ? 0 : -1;
 }
@@ -56,52 +85,76 @@ static int replace_file(const char *from, const char *to) {
 static void remove_file(const char *path) {
   WCHAR *wide = to_wide(path);
   if (wide) DeleteFileW(wide);
-  free(wide);
+  weft_free(wide);
 }
 
 #else
 
-/* Only the user may read it: what is replaced as a whole is mostly somebody's own text. */
-static FILE *open_temporary(char *name) {
-  int descriptor = mkstemp(name);
-  FILE *file = descriptor >= 0 ? fdopen(descriptor, "wb") : NULL;
-  if (!file && descriptor >= 0) {
-    close(descriptor);
-    unlink(name);
-  }
-  return file;
+static unsigned process_number(void) { return (unsigned)getpid(); }
+
+static bool get_mode(const char *path, unsigned *mode) {
+  struct stat info;
+  if (stat(path, &info) != 0) return false;
+  *mode = info.st_mode;
+  return true;
 }
 
+static int create_file(const char *name, weft__file_access access) {
+  return open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, access == WEFT__FILE_PRIVATE ? 0600 : 0666);
+}
+
+static int set_mode(int descriptor, unsigned mode) { return fchmod(descriptor, mode & 0777); }
+static FILE *to_stream(int descriptor) { return fdopen(descriptor, "wb"); }
+static void close_descriptor(int descriptor) { close(descriptor); }
 static int sync_file(FILE *file) { return fsync(fileno(file)); }
 static int replace_file(const char *from, const char *to) { return rename(from, to); }
 static void remove_file(const char *path) { unlink(path); }
 
 #endif
 
-/* Renaming over a device, a pipe or a folder would take it away. */
-static weft_status check_target(const char *path) {
-  struct stat info;
-  if (stat(path, &info) != 0 || (info.st_mode & S_IFMT) == S_IFREG) return WEFT_OK;
-  return weft__error(WEFT_EINVAL, "%s: is not a regular file (name a file to write)", path);
+/* ---- writers ---- */
+
+/* A file of a name that nothing else has, which is put into `name` over its last SUFFIX_BYTES; -1 with errno. */
+static int create_temporary(char *name, weft__file_access access) {
+  int descriptor = -1;
+  errno = EEXIST;
+  for (unsigned i = 0; i < MAX_NAMES && descriptor < 0 && errno == EEXIST; i++) {
+    snprintf(strrchr(name, '.'), SUFFIX_BYTES, ".%06x", (process_number() + i) & 0xffffff);
+    descriptor = create_file(name, access);
+  }
+  return descriptor;
 }
 
-static weft_status open_writer(weft__file_writer *w, const char *path) {
+/* `old_mode` is 0 unless the file's permissions are to be those. */
+static weft_status open_temporary(weft__file_writer *w, weft__file_access access, unsigned old_mode) {
+  int descriptor = create_temporary(w->temporary, access);
+  if (descriptor < 0) return weft__errno_error(errno, w->path);
+  if (!old_mode || set_mode(descriptor, old_mode) == 0) w->file = to_stream(descriptor);
+  if (w->file) return WEFT_OK;
+  weft_status status = weft__errno_error(errno, w->path);
+  close_descriptor(descriptor);
+  remove_file(w->temporary);
+  return status;
+}
+
+static weft_status open_writer(weft__file_writer *w, const char *path, weft__file_access access) {
   weft__bytes temporary = {0};
-  weft_status status = weft__bytes_printf(&temporary, "%s.XXXXXX", path);
+  unsigned old_mode = 0;
+  /* Renaming over a device, a pipe or a folder would take it away. */
+  if (get_mode(path, &old_mode) && (old_mode & S_IFMT) != S_IFREG)
+    return weft__error(WEFT_EINVAL, "%s: is not a regular file (name a file to write)", path);
+  weft_status status = weft__bytes_printf(&temporary, "%s.xxxxxx", path);
   if (status) return status;
   w->path = weft__dup(path, strlen(path));
   w->temporary = weft__bytes_take(&temporary);
   if (!w->path || !w->temporary) return WEFT_ENOMEM;
-  w->file = open_temporary(w->temporary);
-  return w->file ? WEFT_OK : weft__errno_error(errno, path);
+  return open_temporary(w, access, access == WEFT__FILE_SHARED ? old_mode : 0);
 }
 
-weft_status weft__file_writer_open(weft__file_writer **out, const char *path) {
-  weft_status status = check_target(path);
-  if (status) return status;
+weft_status weft__file_writer_open(weft__file_writer **out, const char *path, weft__file_access access) {
   weft__file_writer *w = weft__calloc(1, sizeof *w);
   if (!w) return WEFT_ENOMEM;
-  status = open_writer(w, path);
+  weft_status status = open_writer(w, path, access);
   if (status) {
     weft__file_writer_discard(w);
     return status;
@@ -142,9 +195,9 @@ weft_status weft__file_writer_commit(weft__file_writer *w) {
   return status;
 }
 
-weft_status weft__file_write(const char *path, const void *data, size_t n_bytes) {
+weft_status weft__file_write(const char *path, weft__file_access access, const void *data, size_t n_bytes) {
   weft__file_writer *w;
-  weft_status status = weft__file_writer_open(&w, path);
+  weft_status status = weft__file_writer_open(&w, path, access);
   if (status) return status;
   status = weft__file_writer_add(w, data, n_bytes);
   if (!status) return weft__file_writer_commit(w);

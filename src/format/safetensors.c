@@ -42,21 +42,10 @@ static const struct file_type {
   int is_supported;
   weft_dtype dtype;
 } FILE_TYPES[] = {
-    {"F32", 4, 1, WEFT_F32},
-    {"F16", 2, 1, WEFT_F16},
-    {"BF16", 2, 1, WEFT_BF16},
-    {"I32", 4, 1, WEFT_I32},
-    {"F64", 8, 0, 0},
-    {"I64", 8, 0, 0},
-    {"U64", 8, 0, 0},
-    {"U32", 4, 0, 0},
-    {"I16", 2, 0, 0},
-    {"U16", 2, 0, 0},
-    {"I8", 1, 0, 0},
-    {"U8", 1, 0, 0},
-    {"BOOL", 1, 0, 0},
-    {"F8_E4M3", 1, 0, WEFT_F32},
-    {"F8_E5M2", 1, 0, WEFT_F32},
+    {"F32", 4, 1, WEFT_F32}, {"F16", 2, 1, WEFT_F16}, {"BF16", 2, 1, WEFT_BF16}, {"I32", 4, 1, WEFT_I32},
+    {"F64", 8, 0, 0},        {"I64", 8, 0, 0},        {"U64", 8, 0, 0},          {"U32", 4, 0, 0},
+    {"I16", 2, 0, 0},        {"U16", 2, 0, 0},        {"I8", 1, 0, 0},           {"U8", 1, 0, 0},
+    {"BOOL", 1, 0, 0},       {"F8_E4M3", 1, 0, 0},    {"F8_E5M2", 1, 0, 0},
 };
 
 /* ---- reading ---- */
@@ -290,6 +279,17 @@ static weft_status check_saved(const json_t *header, const weft_named_tensor *t)
   return WEFT_OK;
 }
 
+/* NULL without memory. */
+static json_t *shape_to_json(const weft_tensor *t) {
+  json_t *shape = json_array();
+  for (int i = 0; i < t->rank; i++)
+    if (json_array_append_new(shape, json_integer(t->shape[i]))) {
+      json_decref(shape);
+      return NULL;
+    }
+  return shape;
+}
+
 /* Adds a tensor's entry to the header; its data begin at *offset, which moves to their end. */
 static weft_status add_entry(json_t *header, const weft_named_tensor *t, size_t *offset) {
   weft_status status = check_saved(header, t);
@@ -297,10 +297,8 @@ static weft_status add_entry(json_t *header, const weft_named_tensor *t, size_t 
   size_t begin = *offset;
   if (!weft__add_size(begin, weft_tensor_bytes(t->tensor), offset) || *offset > INT64_MAX)
     return weft__error(WEFT_ELIMIT, "save: the tensors exceed the address space");
-  json_t *shape = json_array();
-  for (int i = 0; i < t->tensor->rank; i++) json_array_append_new(shape, json_integer(t->tensor->shape[i]));
-  json_t *entry = json_pack("{s:s, s:o, s:[I, I]}", "dtype", file_type_name(t->tensor->dtype), "shape", shape,
-                            "data_offsets", (json_int_t)begin, (json_int_t)*offset);
+  json_t *entry = json_pack("{s:s, s:o, s:[I, I]}", "dtype", file_type_name(t->tensor->dtype), "shape",
+                            shape_to_json(t->tensor), "data_offsets", (json_int_t)begin, (json_int_t)*offset);
   if (!entry) return weft__error(WEFT_ENOMEM, "save: out of memory");
   if (json_object_set_new(header, t->name, entry))
     return weft__error(WEFT_EINVAL, "save: a tensor's name is not UTF-8");
@@ -348,7 +346,7 @@ weft_status weft_safetensors_save(const char *path, size_t n, const weft_named_t
   size_t offset = 0;
   weft_status status = header ? WEFT_OK : weft__error(WEFT_ENOMEM, "save: out of memory");
   for (size_t i = 0; i < n && !status; i++) status = add_entry(header, &tensors[i], &offset);
-  if (!status) status = weft__file_writer_open(&writer, path);
+  if (!status) status = weft__file_writer_open(&writer, path, WEFT__FILE_SHARED);
   if (!status) {
     status = write_all(writer, header, n, tensors);
     if (status)

@@ -122,7 +122,7 @@ weft_status weft_session_save(const weft_session *session, const char *path, con
   header h;
   output o = {0};
   weft_status status = make_header(session, (uint32_t)weft_session_length(session), n_note_bytes, &h);
-  if (!status) status = weft__file_writer_open(&o.writer, path);
+  if (!status) status = weft__file_writer_open(&o.writer, path, WEFT__FILE_PRIVATE);
   if (status) return status;
   o.hash = XXH3_createState();
   if (!o.hash || XXH3_64bits_reset(o.hash) != XXH_OK)
