@@ -77,7 +77,10 @@ static weft_status gpu_load_weight(weft__backend *backend, weft_dtype dtype, int
     return load_quantized(backend, dtype, n_rows, n_cols, data, storage);
   weft__shape_bytes(dtype, 2, (const int64_t[]){n_rows, n_cols}, &storage->n_bytes);
   weft_status status = gpu_alloc(backend, storage->n_bytes, &storage->buffer);
-  return status ? status : gpu_write(backend, storage->buffer, 0, data, storage->n_bytes);
+  if (status) return status;
+  status = gpu_write(backend, storage->buffer, 0, data, storage->n_bytes);
+  if (status) gpu_free(backend, storage->buffer, storage->n_bytes);
+  return status;
 }
 
 /* Whether the kernels take the operands' types: f32 alone, but a weight of matmul_nt may be f16 or laid out by

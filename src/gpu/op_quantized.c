@@ -97,6 +97,14 @@ static void weight_windows(const weft__gpu *gpu, const weft_tensor *w, const lay
       weft__gpu_words(gpu, w->storage, l->scales_at + (uint64_t)(first * l->scale_words), n * l->scale_words, s_offset);
 }
 
+/* Rows of n elements that a binding holds; 0 is an error. */
+static weft_status rows_of_window(const weft__gpu *gpu, int64_t n, int64_t *n_rows) {
+  *n_rows = n > 0 ? weft__gpu_window_elements(gpu) / n : weft__gpu_window_elements(gpu);
+  if (*n_rows > 0) return WEFT_OK;
+  return weft__error(WEFT_EUNSUPPORTED, "%s: a quantised product over rows of %lld words, beyond one binding",
+                     gpu->info.name, (long long)n);
+}
+
 /* ---- fast arithmetic ---- */
 
 /* Quantised activations of n rows. */
@@ -152,8 +160,8 @@ static weft_status dispatch_product(weft__gpu *gpu, const layout *l, const weft_
 /* All of W with n rows of activations, in as many windows of W as the bindings ask for. */
 static weft_status multiply(weft__gpu *gpu, const weft_tensor *w, const layout *l, const activations *x,
                             const weft_tensor *y, int64_t first, int64_t n) {
-  int64_t m = w->shape[0], part = weft__gpu_window_elements(gpu) / max_i64(l->quant_words, 1);
-  weft_status status = WEFT_OK;
+  int64_t m = w->shape[0], part;
+  weft_status status = rows_of_window(gpu, l->quant_words, &part);
   for (int64_t row = 0; row < m && !status; row += part) {
     int64_t count = min_i64(part, m - row);
     weft__gpu_quantized_params p = {
@@ -171,9 +179,9 @@ static weft_status multiply(weft__gpu *gpu, const weft_tensor *w, const layout *
 static weft_status product_fast(weft__gpu *gpu, const weft_tensor *a, const weft_tensor *w, const layout *l,
                                 const weft_tensor *y) {
   int64_t n_rows = weft__n_rows(a), stride = a->rank == 2 ? a->strides[0] : weft__n_cols(a), m = w->shape[0];
-  int64_t part = weft__gpu_window_elements(gpu) / max_i64(max_i64(stride, m), 1);
+  int64_t part;
+  weft_status status = rows_of_window(gpu, max_i64(stride, m), &part);
   if (part > 65535 * 64) part = 65535 * 64; /* a grid's rows */
-  weft_status status = WEFT_OK;
   for (int64_t first = 0; first < n_rows && !status; first += part) {
     int64_t n = min_i64(part, n_rows - first);
     activations x = {.quants = NULL};
@@ -200,8 +208,8 @@ static weft_status dequantize(weft__gpu *gpu, const weft_tensor *w, const layout
 
 static weft_status product_exact(weft__gpu *gpu, const weft_tensor *a, const weft_tensor *w, const layout *l,
                                  const weft_tensor *y) {
-  int64_t m = w->shape[0], k = w->shape[1], part = weft__gpu_window_elements(gpu) / max_i64(l->n_blocks * BLOCK, 1);
-  weft_status status = WEFT_OK;
+  int64_t m = w->shape[0], k = w->shape[1], part;
+  weft_status status = rows_of_window(gpu, l->n_blocks * BLOCK, &part);
   for (int64_t first = 0; first < m && !status; first += part) {
     int64_t n = min_i64(part, m - first);
     weft__storage storage = {.backend = &gpu->base, .n_bytes = (size_t)(n * k) * 4};
