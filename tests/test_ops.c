@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <cmocka.h>
 #include <ctype.h>
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,7 +55,8 @@ static const weft_clamp_attrs BOUNDS = {-1, 1}, BOUNDS_TURNED = {1, -1}, BOUNDS_
 static const weft_cast_attrs TO_BF16 = {WEFT_BF16}, TO_F32 = {WEFT_F32}, TO_Q8 = {WEFT_Q8_0},
                              TO_NOTHING = {WEFT_DTYPE_COUNT};
 static const weft_fill_attrs FILL = {1};
-static const weft_fill_uniform_attrs UNIFORM = {1, 0, -1, 1}, UNIFORM_NAN = {1, 0, NAN, 1};
+static const weft_fill_uniform_attrs UNIFORM = {1, 0, -1, 1}, UNIFORM_NAN = {1, 0, NAN, 1},
+                                     UNIFORM_WIDE = {1, 0, -FLT_MAX, FLT_MAX};
 static const weft_fill_normal_attrs NORMAL = {1, 0, 0, 1}, NORMAL_NEGATIVE = {1, 0, 0, -1},
                                     NORMAL_INFINITE = {1, 0, INFINITY, 1};
 static const weft_copy_rows_into_attrs FROM[] = {{0}, {1}, {2}, {-1}};
@@ -211,6 +213,7 @@ static const rule_case RULE_CASES[] = {
     WRONG(fill_uniform, &UNIFORM, I32(2, 3)),
     WRONG(fill_uniform, &UNIFORM, COLUMNS_F32(2, 3)),
     WRONG(fill_uniform, &UNIFORM_NAN, F32(2, 3)),
+    WRONG(fill_uniform, &UNIFORM_WIDE, F32(2, 3)),
     FITS(fill_normal, &NORMAL, F16(2, 3)),
     WRONG(fill_normal, &NORMAL, I32(2, 3)),
     WRONG(fill_normal, &NORMAL_NEGATIVE, F32(2, 3)),

@@ -356,6 +356,23 @@ static void draws_are_distributed(void **state) {
   weft_device_close(device);
 }
 
+/* Between neighbours half of the sums round to `high`, which no draw is, whichever end is the larger. */
+static void check_ends(test_device *d) {
+  const float above = nextafterf(1, 2), ends[][2] = {{1, above}, {above, 1}, {1, 1}};
+  for (size_t i = 0; i < WEFT_COUNT(ends); i++) {
+    double want[65];
+    for (int e = 0; e < 65; e++) want[e] = (double)ends[i][0];
+    weft_tensor *a = weft_tensor_new(d->scope, WEFT_F32, TEST_SHAPE(65));
+    const weft_fill_uniform_attrs attrs = {.seed = 11, .low = ends[i][0], .high = ends[i][1]};
+    test_compare("fill_uniform between neighbours", d, weft_fill_uniform(d->scope, a, &attrs), want, NULL, 0, 0);
+  }
+}
+
+static void draws_leave_the_end_out(void **state) {
+  (void)state;
+  test_each_device(1, check_ends);
+}
+
 int main(void) {
   test_use_gpus();
   const struct CMUnitTest tests[] = {
@@ -363,6 +380,7 @@ int main(void) {
       cmocka_unit_test(concat_joins_along_any_axis),  cmocka_unit_test(special_values_are_copied),
       cmocka_unit_test(rows_are_copied_in_place),     cmocka_unit_test(fill_sets_every_element),
       cmocka_unit_test(draws_are_their_formulas),     cmocka_unit_test(draws_are_distributed),
+      cmocka_unit_test(draws_leave_the_end_out),
   };
   return cmocka_run_group_tests_name("ops_copy", tests, NULL, NULL);
 }

@@ -69,8 +69,6 @@ typedef struct weft_kv_options {
   weft_dtype dtype; /* WEFT_F32 (0, the enum's first), WEFT_F16 or WEFT_Q8_0 (heads of a multiple of 32) */
 } weft_kv_options;
 
-/* `options` may be NULL; the model must outlive the cache.  EINVAL: no such dtype, or a number of slots or positions that cannot
- * be.  ELIMIT: more positions than the model was trained for.  EUNSUPPORTED: q8_0 for heads that are no multiple of 32. */
 WEFT_API weft_status weft_kv_cache_create(weft_kv_cache **out, weft_model *model, const weft_kv_options *options);
 WEFT_API void weft_kv_cache_free(weft_kv_cache *cache);
 WEFT_API int weft_kv_cache_n_ctx(const weft_kv_cache *cache);
@@ -78,7 +76,7 @@ WEFT_API int weft_kv_cache_length(const weft_kv_cache *cache, int slot); /* posi
 /* Forgets the positions of `slot` from `length` on; EINVAL if it holds fewer. */
 WEFT_API weft_status weft_kv_cache_truncate(weft_kv_cache *cache, int slot, int length);
 /* Makes `to` (emptied first) share the first `length` positions of `from`: the cache blocks are shared, and copied when
- * one of the two writes to a block that both hold.  EINVAL: a slot that there is not, or `from` holds fewer. */
+ * one of the two writes to a block that both hold. */
 WEFT_API weft_status weft_kv_cache_share(weft_kv_cache *cache, int from, int to, int length);
 
 /* N tokens for one forward pass.  The tokens of one slot stand in the order of their positions and continue what the
@@ -136,12 +134,11 @@ typedef struct weft_session_options {
   int n_prefill;       /* tokens a forward pass takes at most; 0 = 512 */
 } weft_session_options;
 
-/* `options` may be NULL; the model must outlive the session.  Errors as of weft_kv_cache_create. */
 WEFT_API weft_status weft_session_create(weft_session **out, weft_model *model, const weft_session_options *options);
 WEFT_API void weft_session_free(weft_session *session);
 WEFT_API int weft_session_length(const weft_session *session); /* tokens so far */
 WEFT_API int weft_session_n_ctx(const weft_session *session);
-/* Forgets the tokens from `length` on; EINVAL if there are fewer. */
+/* Forgets the tokens from `length` on. */
 WEFT_API weft_status weft_session_truncate(weft_session *session, int length);
 
 /* The tokens so far, borrowed until the session changes. */
@@ -156,15 +153,14 @@ WEFT_API weft_status weft_session_append(weft_session *session, const int32_t *t
                                          const float **logits);
 
 /* Writes the session's tokens, its key/value cache and `note` (n_note_bytes of the caller's own, may be NULL) to a file, so
- * that a prompt is computed once.  An older file is replaced as a whole or stays as it is.  EIO: it cannot be written.  The
- * format is in src/llm/session_file.c. */
+ * that a prompt is computed once.  An older file is replaced as a whole or stays as it is.  The format is in
+ * src/llm/session_file.c. */
 WEFT_API weft_status weft_session_save(const weft_session *session, const char *path, const void *note,
                                        size_t n_note_bytes);
 /* Replaces what the session holds by what was saved, or by as much of its beginning as fits into the context.  *note (may
- * be NULL) gets the note with a NUL behind it, the caller's (weft_free), *n_note_bytes (may be NULL) its length.  On failure
- * the session stays as it was (unless the device fails, which leaves it empty), and the message says what to do: EIO
- * (cannot be read), EFORMAT (cut or damaged), EUNSUPPORTED (another version or layout), EINVAL (a folder, or saved with
- * another model or cache type). */
+ * be NULL) gets the note with a NUL behind it, the caller's (weft_free).  On failure the session stays as it was (unless the
+ * device fails, which leaves it empty), and the message says what to do: EIO (cannot be read), EFORMAT (cut or damaged), EUNSUPPORTED (another version or layout), EINVAL (saved
+ * with another model or cache type). */
 WEFT_API weft_status weft_session_load(weft_session *session, const char *path, char **note, size_t *n_note_bytes);
 
 typedef enum weft_finish_reason {

@@ -94,7 +94,7 @@ typedef weft_gather_attrs weft_scatter_add_attrs;
 
 /* fill sets every element.  fill_uniform and fill_normal draw from Philox4x32-10 (Salmon et al. 2011): element e of the
  * row-major order gets word e % 4 of block e / 4 under (seed, stream), so a draw depends on neither device nor threads.
- *   uniform: u = floor(word / 2^8) / 2^24, then low + u * (high - low) in f32
+ *   uniform: u = floor(word / 2^8) / 2^24, then low + u * (high - low) in f32, the number next to high if that rounds to it
  *   normal:  words are taken in pairs, u1 = (floor(word / 2^8) + 1) / 2^24 and u2 as above (Box and Muller 1958):
  *            r = sqrt(-2 ln u1), z = r cos(2 pi u2) and r sin(2 pi u2), then mean + z * deviation
  * Devices agree on u to the bit; on z to the last places, as their logarithms and cosines do. */
@@ -104,7 +104,7 @@ typedef struct weft_fill_attrs {
 
 typedef struct weft_fill_uniform_attrs {
   uint64_t seed, stream; /* one stream a tensor or a step */
-  float low, high;       /* finite */
+  float low, high;       /* finite, and so is high - low */
 } weft_fill_uniform_attrs;
 
 typedef struct weft_fill_normal_attrs {

@@ -19,9 +19,13 @@ typedef struct fill_loop {
 /* 24 bits: multiples of 2^-24 from 0 on, as many as f32 holds below 1. */
 static float uniform_of(uint32_t word) { return (float)(word >> 8) * 0x1p-24f; }
 
+/* The interval leaves `high` out, which the sum's rounding may reach. */
 static void uniform_block(const fill_loop *l, const uint32_t words[WORDS], float *y) {
-  float range = l->high - l->low;
-  for (int i = 0; i < WORDS; i++) y[i] = l->low + uniform_of(words[i]) * range;
+  float range = l->high - l->low, last = nextafterf(l->high, l->low);
+  for (int i = 0; i < WORDS; i++) {
+    float drawn = l->low + uniform_of(words[i]) * range;
+    y[i] = range > 0 ? fminf(drawn, last) : fmaxf(drawn, last);
+  }
 }
 
 static void normal_block(const fill_loop *l, const uint32_t words[WORDS], float *y) {

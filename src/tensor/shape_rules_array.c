@@ -144,7 +144,8 @@ weft_status weft__shape_fill(const weft__op_call *call, weft__shape *out) {
 
 weft_status weft__shape_fill_uniform(const weft__op_call *call, weft__shape *out) {
   const weft_fill_uniform_attrs *attrs = call->attrs;
-  if (!isfinite(attrs->low) || !isfinite(attrs->high)) return mismatch(call, "wants finite low and high");
+  if (!isfinite(attrs->low) || !isfinite(attrs->high) || !isfinite(attrs->high - attrs->low))
+    return mismatch(call, "wants finite low, high and high - low");
   return fill_rule(call, is_real(call->in[0]), out);
 }
 
