@@ -48,13 +48,6 @@ static inline void *weft__cpu_data(const weft_tensor *t) {
 /* Elements from row to row of a tensor that the shape rules call rows. */
 static inline int64_t weft__row_stride(const weft_tensor *t) { return t->rank == 2 ? t->strides[0] : weft__n_cols(t); }
 
-/* Address of row `row` where the leading axes have any strides. */
-static inline const float *weft__row_at(const weft_tensor *t, int64_t row) {
-  const float *at = weft__cpu_data(t);
-  for (int i = t->rank - 2; i >= 0; row /= t->shape[i--]) at += row % t->shape[i] * t->strides[i];
-  return at;
-}
-
 /* Runs `task` over rows 0 .. n_rows-1 in ranges, on the pool if `cost` (elements a row) makes that worthwhile. */
 typedef void (*weft__row_range)(void *context, int64_t first, int64_t end);
 void weft__cpu_rows(weft__cpu *cpu, int64_t n_rows, int64_t cost, weft__row_range task, void *context);
@@ -102,8 +95,7 @@ static inline bool weft__ranks_before(float x, int64_t place, float y, int64_t o
   return x_is_nan == y_is_nan ? place < other_place : x_is_nan;
 }
 
-/* Offset in `t` of row `row` of a tensor shaped [shape..., n] that t broadcasts to; axis `skipped` (-1: none) counts as
- * 0. */
+/* Offset in `t` of row `row` of a tensor shaped [shape..., n] that t broadcasts to; axis `skipped` (-1: none) counts as 0. */
 int64_t weft__row_offset(const weft_tensor *t, int rank, const int64_t *shape, int skipped, int64_t row);
 
 /* A stored row of any dtype but i32 as f32 (op_embed.c). */
