@@ -473,6 +473,17 @@ static void test_control_characters(void **state) {
   terminal_close(&t);
 }
 
+/* Nor is what a model is called. */
+static void test_control_characters_in_name(void **state) {
+  char path[TINY_PATH_BYTES];
+  (void)state;
+  save_model(&(tiny_options){.fault = {TINY_KEY_TEXT, "general.name", 0, "\033[31mRed"}}, path);
+  terminal t = open_chat(path, "");
+  terminal_expect(&t, "\\x1B[31mRed: /help lists");
+  terminal_close(&t);
+  unlink(path);
+}
+
 /* ---- a long evening ---- */
 
 /* Many turns with everything in between, in a context that is soon full. */
@@ -636,6 +647,27 @@ static void test_message_too_long(void **state) {
   assert_string_equal(r.out, REPLY "\n");
   assert_non_null(strstr(r.err, "do not fit into 200 positions"));
   run_clear(&r);
+}
+
+/* A reply that cannot be made anew stays, with its question. */
+static void test_failed_regen(void **state) {
+  char text[1024], input[400];
+  const char *path = file_at("long");
+  (void)state;
+  snprintf(text, sizeof text,
+           "{\"messages\": [{\"role\": \"user\", \"content\": \"%0300d\"}, "
+           "{\"role\": \"assistant\", \"content\": \"Old.\"}]}",
+           7);
+  assert_int_equal(weft__file_write(path, text, strlen(text)), WEFT_OK);
+  snprintf(input, sizeof input, "/load %s\n/regen\n/save %s.after\n", path, path);
+  run_result r = pipe_chat(at.scripted, input, (const char *const[]){"--ctx", "200", NULL});
+  assert_status(&r, 1);
+  assert_non_null(strstr(r.err, "do not fit into 200 positions"));
+  run_clear(&r);
+  json_t *messages = load_messages("long.after");
+  assert_int_equal(json_array_size(messages), 2);
+  expect_message(messages, 1, "assistant", "Old.");
+  json_decref(messages);
 }
 
 static void test_nul_in_message(void **state) {
@@ -822,6 +854,7 @@ int main(void) {
       TEST(test_dim_line),
       TEST(test_no_color),
       TEST(test_control_characters),
+      TEST(test_control_characters_in_name),
       TEST(test_long_conversation),
       TEST(test_sample_model),
       TEST(test_run_in_terminal),
@@ -832,6 +865,7 @@ int main(void) {
       TEST(test_closed_pipes),
       TEST(test_interrupted_pipe),
       TEST(test_message_too_long),
+      TEST(test_failed_regen),
       TEST(test_nul_in_message),
       TEST(test_bad_usage),
       TEST(test_no_permission),

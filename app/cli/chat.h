@@ -34,7 +34,8 @@ typedef struct chat {
   cli_exit code; /* what the program ends with when it is done */
 } chat;
 
-/* Answers the newest turn, which is the user's.  On failure that turn is forgotten, and the error was reported. */
+/* Answers the newest turn, which is the user's.  No turn is added if it failed, and the error was reported, or if it was
+ * interrupted before the first word. */
 cli_exit chat_reply(chat *c);
 
 /* Runs a line that begins with a slash. */

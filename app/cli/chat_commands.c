@@ -79,16 +79,24 @@ static cli_exit run_load(chat *c, const char *argument) {
   return code;
 }
 
-/* Another seed, or the same reply would come again. */
+/* Another seed, or the same reply would come again.  The old reply stays if no new one comes. */
 static cli_exit run_regen(chat *c, const char *argument) {
+  chat_turn old = {0};
   (void)argument;
-  if (c->log.n_turns > 0 && c->log.turns[c->log.n_turns - 1].role == CHAT_ASSISTANT) chat_log_drop_last(&c->log);
+  if (c->log.n_turns > 0 && c->log.turns[c->log.n_turns - 1].role == CHAT_ASSISTANT) old = chat_log_take_last(&c->log);
   if (c->log.n_turns == 0) {
+    if (old.content) chat_log_put_back(&c->log, old);
     cli_error("/regen: there is no reply yet (write a message)");
     return CLI_FAILED;
   }
+  size_t n_asked = c->log.n_turns;
   c->seed++;
-  return chat_reply(c);
+  cli_exit code = chat_reply(c);
+  if (old.content && c->log.n_turns == n_asked)
+    chat_log_put_back(&c->log, old);
+  else
+    weft_free(old.content);
+  return code;
 }
 
 static cli_exit run_stats(chat *c, const char *argument) {

@@ -5,6 +5,7 @@
 #include "output.h"
 #include "system.h"
 
+#include <assert.h>
 #include <string.h>
 
 static const char *const ROLE_NAMES[] = {"user", "assistant"};
@@ -39,10 +40,18 @@ cli_exit chat_log_add(chat_log *log, chat_role role, const char *content) {
   return CLI_OK;
 }
 
-void chat_log_drop_last(chat_log *log) {
-  if (log->n_turns == 0) return;
-  weft_free(log->turns[--log->n_turns].content);
+chat_turn chat_log_take_last(chat_log *log) {
+  assert(log->n_turns > 0);
+  chat_turn turn = log->turns[--log->n_turns];
   if (log->n_left_out > log->n_turns) log->n_left_out = log->n_turns;
+  return turn;
+}
+
+/* The room it had is still there. */
+void chat_log_put_back(chat_log *log, chat_turn turn) { log->turns[log->n_turns++] = turn; }
+
+void chat_log_drop_last(chat_log *log) {
+  if (log->n_turns > 0) weft_free(chat_log_take_last(log).content);
 }
 
 /* What is shown begins with a user's turn, as it does in the texts that models are trained on. */

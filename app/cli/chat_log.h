@@ -31,6 +31,10 @@ cli_exit chat_log_add(chat_log *log, chat_role role, const char *content);
 
 /* Forgets the newest turn. */
 void chat_log_drop_last(chat_log *log);
+/* Takes the newest turn, of which there is one, out of the conversation, and puts it back, where no more turns may have come
+ * than were there before.  In between its content is the caller's (weft_free). */
+chat_turn chat_log_take_last(chat_log *log);
+void chat_log_put_back(chat_log *log, chat_turn turn);
 /* Leaves out the oldest turn that is shown and its reply; false if only the newest one is left. */
 bool chat_log_leave_out_oldest(chat_log *log);
 

@@ -111,10 +111,7 @@ cli_exit chat_reply(chat *c) {
   weft_status status = generate(c, &g);
   cli_exit code = status ? cli_fail() : end_reply(c, &g);
   bool is_kept = !status && !(g.finish_reason == WEFT_FINISH_CANCELED && g.n_text_bytes == 0);
-  if (is_kept && !code)
-    code = keep_reply(c, &g);
-  else
-    chat_log_drop_last(&c->log);
+  if (is_kept && !code) code = keep_reply(c, &g);
   weft_generation_clear(&g);
   if (cli_interrupt_seen() && !c->is_interactive) {
     c->is_done = true;
@@ -179,7 +176,12 @@ static cli_exit take_message(chat *c, const weft__bytes *text) {
   cli_line_remember(c->line, message);
   if (message[0] == '/' && message[1] != '/') return chat_command_run(c, message);
   cli_exit code = chat_log_add(&c->log, CHAT_USER, message + (message[0] == '/'));
-  return code ? code : chat_reply(c);
+  if (code) return code;
+  size_t n_asked = c->log.n_turns;
+  code = chat_reply(c);
+  /* A message without a reply is forgotten. */
+  if (c->log.n_turns == n_asked) chat_log_drop_last(&c->log);
+  return code;
 }
 
 /* One line of input and what it brings.  Where nobody sits at the keyboard, a failure decides the exit status, but the next

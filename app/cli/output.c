@@ -154,7 +154,7 @@ cli_exit cli_out_finish(cli_exit code) {
 enum { MESSAGE_BYTES = 8192 };
 
 /* The stream is line-buffered, so the line reaches the system in one piece and does not mix with other programs'. */
-static void print_line(const char *prefix, const char *format, va_list arguments) {
+static void print_line(const char *prefix, const char *suffix, const char *format, va_list arguments) {
   char text[MESSAGE_BYTES], shown[12];
   if (vsnprintf(text, sizeof text, format, arguments) < 0) text[0] = 0;
   size_t n = strlen(text);
@@ -163,7 +163,7 @@ static void print_line(const char *prefix, const char *format, va_list arguments
     i += escape_next(text + i, n - i, false, shown);
     fputs(shown, stderr);
   }
-  fputc('\n', stderr);
+  fprintf(stderr, "%s\n", suffix);
   fflush(stderr);
 }
 
@@ -182,15 +182,19 @@ void cli_error(const char *format, ...) {
   if (state.captured)
     capture(format, arguments);
   else
-    print_line("weft: ", format, arguments);
+    print_line("weft: ", "", format, arguments);
   va_end(arguments);
 }
 
 void cli_note(const char *format, ...) {
   va_list arguments;
   va_start(arguments, format);
-  print_line("", format, arguments);
+  print_line("", "", format, arguments);
   va_end(arguments);
+}
+
+void cli_note_between(const char *before, const char *after, const char *format, va_list arguments) {
+  print_line(before, after, format, arguments);
 }
 
 /* ECANCELED needs no words: whoever interrupted knows. */

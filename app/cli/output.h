@@ -13,6 +13,8 @@
 
 #include <jansson.h>
 
+#include <stdarg.h>
+
 /* ---- standard output ---- */
 
 void cli_out(const void *data, size_t n);
@@ -34,6 +36,8 @@ cli_exit cli_out_finish(cli_exit code);
 
 void cli_error(const char *format, ...) WEFT_PRINTF(1, 2); /* "weft: WHAT: WHY (WHAT TO DO)" */
 void cli_note(const char *format, ...) WEFT_PRINTF(1, 2);  /* what --verbose tells */
+/* A note between two texts that are written as they are, which a terminal may act on. */
+void cli_note_between(const char *before, const char *after, const char *format, va_list arguments) WEFT_PRINTF(3, 0);
 /* Until it is called with NULL, errors are added to `text` instead, as they are; the first one counts. */
 void cli_error_capture(weft__bytes *text);
 /* Reports the library's last error and gives the exit status of its status. */

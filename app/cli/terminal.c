@@ -3,6 +3,7 @@
  * Invariant: every line that turns an attribute on turns it off again, in one write, so an interrupt leaves the terminal
  * as it was. */
 #include "terminal.h"
+#include "output.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -28,13 +29,11 @@ static bool is_wanted(const cli_common *common) {
 }
 
 void cli_dim_line(const cli_common *common, const char *format, ...) {
-  char text[256];
   va_list arguments;
   if (!is_wanted(common)) return;
   va_start(arguments, format);
-  vsnprintf(text, sizeof text, format, arguments);
+  cli_note_between(has_color() ? "\033[2m" : "", has_color() ? "\033[0m" : "", format, arguments);
   va_end(arguments);
-  fprintf(stderr, has_color() ? "\033[2m%s\033[0m\n" : "%s\n", text);
 }
 
 bool cli_bar_start(cli_bar *bar, const char *what, const cli_common *common) {

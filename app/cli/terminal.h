@@ -9,7 +9,7 @@
 /* Whether the stream (STDOUT_FILENO or another) is a terminal that understands more than text. */
 bool cli_is_terminal(int descriptor);
 
-/* One line on standard error if that is a terminal: dim, or plain with NO_COLOR. */
+/* One line on standard error if that is a terminal: dim, or plain with NO_COLOR; control characters are escaped. */
 void cli_dim_line(const cli_common *common, const char *format, ...) WEFT_PRINTF(2, 3);
 
 /* A bar on standard error that shows once half a second has passed; zero at first. */
