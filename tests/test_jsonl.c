@@ -219,11 +219,20 @@ static void test_interrupt(void **state) {
   json_decref(root);
 }
 
+/* Nor does one that comes while a line is waited for go unnoticed. */
+static void test_interrupted_wait(void **state) {
+  (void)state;
+  run_result r = WEFT((&(run_options){.in = RUN_OPEN_STDIN, .interrupts = 1}), "run", model(), "--jsonl", "--verbose");
+  assert_status(&r, 130);
+  assert_string_equal(r.out, "");
+  run_clear(&r);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_results),     cmocka_unit_test(test_options),   cmocka_unit_test(test_bad_lines),
       cmocka_unit_test(test_long_line),   cmocka_unit_test(test_files),     cmocka_unit_test(test_wrong_usage),
-      cmocka_unit_test(test_closed_pipe), cmocka_unit_test(test_interrupt),
+      cmocka_unit_test(test_closed_pipe), cmocka_unit_test(test_interrupt), cmocka_unit_test(test_interrupted_wait),
   };
   return cmocka_run_group_tests(tests, folder_create, folder_remove);
 }

@@ -289,12 +289,23 @@ static FILE *open_lines(const char *path) {
   return NULL;
 }
 
+/* As getline; an interrupt ends the wait for a line, and a line that it cut is none. */
+static ssize_t next_line(char **text, size_t *capacity, FILE *file) {
+  cli_interrupt_end_reads(true);
+  errno = 0;
+  ssize_t n = cli_interrupt_seen() ? -1 : getline(text, capacity, file);
+  int error = errno;
+  cli_interrupt_end_reads(false);
+  errno = error;
+  return cli_interrupt_seen() ? -1 : n;
+}
+
 /* Lines of white space alone are left out, but counted. */
 static cli_exit answer_file(batch *b, FILE *file, const char *path) {
   char *text = NULL;
   size_t capacity = 0;
   cli_exit code = CLI_OK;
-  for (ssize_t n; !code && (errno = 0, n = getline(&text, &capacity, file)) >= 0;) {
+  for (ssize_t n; !code && (n = next_line(&text, &capacity, file)) >= 0;) {
     b->n_lines++;
     if (memchr(text, 0, (size_t)n) || !is_blank(text)) code = answer_line(b, text, (size_t)n);
     if (cli_interrupt_seen()) code = CLI_INTERRUPTED;
