@@ -204,7 +204,7 @@ static void check_model_folder(report *r) {
   cli_model_list list;
   const char *reason;
   if (cli_model_list_read(&list)) {
-    r->n[FAILURE]++;
+    tell(r, "model folder", FAILURE, "close other programs", "its models cannot be listed: %s", weft_last_error());
     cli_model_list_clear(&list);
     return;
   }
