@@ -707,6 +707,11 @@ static void test_recommended_temperature(void **state) {
 }
 
 /* A file that nobody may read is named with the reason. */
+static void test_no_template(void **state) {
+  (void)state;
+  assert_error(WEFT(NULL, "chat", "models/gemma-3-270m.Q4_K_M.gguf"), 1, "no chat template that weft knows");
+}
+
 static void test_no_permission(void **state) {
   char path[TINY_PATH_BYTES];
   (void)state;
@@ -767,6 +772,9 @@ static void test_prompt_cache(void **state) {
   fclose(file);
   assert_error(WEFT(NULL, "run", at.endless, "x", "--session", path), 1, "is cut or damaged");
   assert_error(WEFT(NULL, "run", at.endless, "x", "--session", "/dev/null"), 1, "/dev/null");
+  /* That it cannot be written is known before anything is computed. */
+  assert_error(WEFT(NULL, "run", at.endless, "x", "--session", "/nonexistent/s"), 1, "/nonexistent/: No such file");
+  assert_error(WEFT(NULL, "run", at.endless, "x", "--session", ""), 2, "--session: it is empty");
 }
 
 /* ---- memory ---- */
@@ -868,6 +876,7 @@ int main(void) {
       TEST(test_failed_regen),
       TEST(test_nul_in_message),
       TEST(test_bad_usage),
+      TEST(test_no_template),
       TEST(test_no_permission),
       TEST(test_recommended_temperature),
       TEST(test_session),

@@ -233,6 +233,18 @@ static cli_exit save_session(const chat *c) {
   return code;
 }
 
+static cli_exit check_template(const chat *c) {
+  const weft_chat_message hello = {"user", "Hello"};
+  int32_t *ids = NULL;
+  size_t n_ids;
+  weft_status status = weft_model_apply_chat(c->model.model, &hello, 1, &ids, &n_ids);
+  weft_free(ids);
+  if (!status) return CLI_OK;
+  cli_error("%s: no chat template that weft knows (weft run --raw continues plain text; models for chats have one)",
+            c->model.path);
+  return CLI_FAILED;
+}
+
 /* Everything that can be wrong is found before the first prompt. */
 static cli_exit open_chat(chat *c, const char *model_name) {
   const chat_options *o = c->options;
@@ -241,6 +253,7 @@ static cli_exit open_chat(chat *c, const char *model_name) {
   c->generate.on_text = o->common.json ? NULL : on_text;
   c->generate.is_canceled = is_canceled;
   if (!code) code = cli_model_open(&c->model, model_name, &o->common);
+  if (!code) code = check_template(c);
   if (code) return code;
   cli_generation_use_model(c->model.model, &c->generate);
   cli_interrupt_defer(true);

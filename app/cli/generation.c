@@ -83,12 +83,29 @@ void cli_generation_clear(weft_generate_options *out) {
   *out = (weft_generate_options){0};
 }
 
-/* A file that is not there yet is made at the end. */
+/* A file that is not there yet is made at the end, when an answer has been paid for: so it is known now whether it can be. */
+static cli_exit check_new_session(const char *path) {
+  if (!*path) {
+    cli_error("--session: it is empty (name a file)");
+    return CLI_USAGE;
+  }
+  const char *slash = strrchr(path, '/');
+  weft__bytes folder = {0};
+  if (weft__bytes_printf(&folder, "%.*s", slash ? (int)(slash - path) + 1 : 1, slash ? path : ".")) return cli_fail();
+  cli_exit code = access(folder.data, W_OK) == 0 ? CLI_OK : CLI_FAILED;
+  if (code)
+    cli_error("--session %s: %s: %s (name a file in a folder that you may write to)", path, folder.data,
+              strerror(errno));
+  weft__bytes_clear(&folder);
+  return code;
+}
+
 cli_exit cli_generation_open_session(const cli_generation *g, weft_model *model, weft_session **out, char **note,
                                      size_t *n_note_bytes) {
   const weft_session_options options = {.n_ctx = g->n_ctx, .kv_dtype = cli_kv_dtype(g->kv)};
   if (weft_session_create(out, model, &options)) return cli_fail();
-  if (!g->session || (access(g->session, F_OK) != 0 && errno == ENOENT)) return CLI_OK;
+  if (!g->session) return CLI_OK;
+  if (access(g->session, F_OK) != 0 && errno == ENOENT) return check_new_session(g->session);
   return weft_session_load(*out, g->session, note, n_note_bytes) ? cli_fail() : CLI_OK;
 }
 
