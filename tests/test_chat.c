@@ -658,7 +658,7 @@ static void test_failed_regen(void **state) {
            "{\"messages\": [{\"role\": \"user\", \"content\": \"%0300d\"}, "
            "{\"role\": \"assistant\", \"content\": \"Old.\"}]}",
            7);
-  assert_int_equal(weft__file_write(path, text, strlen(text)), WEFT_OK);
+  assert_int_equal(weft__file_write(path, WEFT__FILE_PRIVATE, text, strlen(text)), WEFT_OK);
   snprintf(input, sizeof input, "/load %s\n/regen\n/save %s.after\n", path, path);
   run_result r = pipe_chat(at.scripted, input, (const char *const[]){"--ctx", "200", NULL});
   assert_status(&r, 1);
