@@ -47,7 +47,8 @@ static void show_prompt(const char *prompt) {
 static cli_line_result fill(cli_line *l) {
   for (;;) {
     cli_interrupt_end_reads(true);
-    ssize_t n = read(STDIN_FILENO, l->chunk, sizeof l->chunk);
+    /* One that came before would not end the read. */
+    ssize_t n = cli_interrupt_seen() ? -1 : read(STDIN_FILENO, l->chunk, sizeof l->chunk);
     int error = errno;
     cli_interrupt_end_reads(false);
     l->next = 0;
