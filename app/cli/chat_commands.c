@@ -16,19 +16,7 @@ typedef struct command {
   cli_exit (*run)(chat *c, const char *argument);
 } command;
 
-static const command commands[];
-
 /* ---- the commands ---- */
-
-static cli_exit run_help(chat *c, const char *argument) {
-  (void)c;
-  (void)argument;
-  for (const command *row = commands; row->name; row++)
-    cli_note("  /%s %-*s %s", row->name, (int)(16 - strlen(row->name)), row->argument, row->help);
-  cli_note("A line that ends in a backslash goes on in the next one; \"\"\" begins and ends a text of several lines. "
-           "A message that begins with a slash is written with two.");
-  return CLI_OK;
-}
 
 static cli_exit run_system(chat *c, const char *argument) {
   if (*argument) return chat_log_set_system(&c->log, argument);
@@ -119,6 +107,9 @@ static cli_exit run_quit(chat *c, const char *argument) {
   return CLI_OK;
 }
 
+/* Shows the table, so it comes after it. */
+static cli_exit run_help(chat *c, const char *argument);
+
 static const command commands[] = {
     {"help", "", "list these commands", run_help},
     {"system", "[TEXT]", "set the system message from here on, or show it", run_system},
@@ -130,6 +121,16 @@ static const command commands[] = {
     {"quit", "", "leave; so does Ctrl-D", run_quit},
     {NULL, NULL, NULL, NULL},
 };
+
+static cli_exit run_help(chat *c, const char *argument) {
+  (void)c;
+  (void)argument;
+  for (const command *row = commands; row->name; row++)
+    cli_note("  /%s %-*s %s", row->name, (int)(16 - strlen(row->name)), row->argument, row->help);
+  cli_note("A line that ends in a backslash goes on in the next one; \"\"\" begins and ends a text of several lines. "
+           "A message that begins with a slash is written with two.");
+  return CLI_OK;
+}
 
 /* ---- finding one ---- */
 

@@ -28,11 +28,6 @@ static int on_text(void *context, const char *text, size_t n_bytes) {
   return cli_out_failed();
 }
 
-static int is_canceled(void *context) {
-  (void)context;
-  return cli_interrupt_seen() || cli_out_failed();
-}
-
 /* Encodes the conversation.  If no room is left for a reply, the oldest turns are left out until half of the context is
  * free: what is left must be computed anew, which should not happen at every turn. */
 static weft_status encode_fitting(chat *c, int32_t **ids, size_t *n_ids) {
@@ -163,8 +158,6 @@ static cli_line_result read_message(chat *c, weft__bytes *text) {
   return result;
 }
 
-static bool is_blank(const char *text) { return text[strspn(text, " \t\r\n")] == 0; }
-
 /* Two slashes at the beginning are a message that begins with one. */
 static cli_exit take_message(chat *c, const weft__bytes *text) {
   const char *message = text->data;
@@ -172,7 +165,7 @@ static cli_exit take_message(chat *c, const weft__bytes *text) {
     cli_error("message: it holds a NUL byte (remove it)");
     return CLI_FAILED;
   }
-  if (is_blank(message)) return CLI_OK;
+  if (cli_is_blank(message)) return CLI_OK;
   cli_line_remember(c->line, message);
   if (message[0] == '/' && message[1] != '/') return chat_command_run(c, message);
   cli_exit code = chat_log_add(&c->log, CHAT_USER, message + (message[0] == '/'));
@@ -251,7 +244,7 @@ static cli_exit open_chat(chat *c, const char *model_name) {
   bool is_edited = c->is_interactive && cli_is_terminal(STDOUT_FILENO) && cli_is_terminal(STDIN_FILENO);
   cli_exit code = cli_generation_prepare(&o->generation, &c->generate);
   c->generate.on_text = o->common.json ? NULL : on_text;
-  c->generate.is_canceled = is_canceled;
+  c->generate.is_canceled = cli_generation_is_canceled;
   if (!code) code = cli_model_open(&c->model, model_name, &o->common);
   if (!code) code = check_template(c);
   if (code) return code;

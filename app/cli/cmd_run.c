@@ -59,16 +59,10 @@ static int on_text(void *context, const char *text, size_t n_bytes) {
   return cli_out_failed();
 }
 
-/* Asked between tokens and between chunks of the prompt, so an interrupt waits for one forward pass at most. */
-static int is_canceled(void *context) {
-  (void)context;
-  return cli_interrupt_seen() || cli_out_failed();
-}
-
 static weft_status generate(run_state *r) {
   r->generate.sampler.seed = r->seed;
   r->generate.on_text = r->options->common.json ? NULL : on_text;
-  r->generate.is_canceled = is_canceled;
+  r->generate.is_canceled = cli_generation_is_canceled;
   return weft_session_generate(r->session, r->prompt + r->n_reused, r->n_prompt - r->n_reused, &r->generate,
                                &r->generation);
 }

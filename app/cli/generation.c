@@ -1,5 +1,6 @@
 /* generation.c - from the options of run and chat to those of the library. */
 #include "generation.h"
+#include "interrupt.h"
 #include "options.h"
 #include "output.h"
 #include "terminal.h"
@@ -77,6 +78,13 @@ void cli_generation_use_model(const weft_model *model, weft_generate_options *ou
   float recommended = weft_model_get_info(model)->temperature;
   if (out->sampler.temperature < 0) out->sampler.temperature = recommended < 0 ? 0.8f : recommended;
 }
+
+int cli_generation_is_canceled(void *context) {
+  (void)context;
+  return cli_interrupt_seen() || cli_out_failed();
+}
+
+bool cli_is_blank(const char *text) { return text[strspn(text, " \t\r\n")] == 0; }
 
 void cli_generation_clear(weft_generate_options *out) {
   weft_free((void *)(uintptr_t)out->sampler.logit_bias);

@@ -78,6 +78,13 @@ void cli_generation_clear(weft_generate_options *out);
 /* What the model decides where the options do not. */
 void cli_generation_use_model(const weft_model *model, weft_generate_options *out);
 
+/* is_canceled of weft_generate_options: true after an interrupt, or when nobody reads the output any more.  It is asked
+ * between tokens and between chunks of the prompt, so an interrupt waits for one forward pass at most. */
+int cli_generation_is_canceled(void *context);
+
+/* Whether the text is white space alone, which no line of input with a prompt is. */
+bool cli_is_blank(const char *text);
+
 /* A session as the options ask for it, with what its file holds if there is one; *note (may be NULL) gets the file's note,
  * the caller's, or NULL.  Both report their own error. */
 cli_exit cli_generation_open_session(const cli_generation *generation, weft_model *model, weft_session **out,

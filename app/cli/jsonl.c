@@ -195,11 +195,6 @@ static cli_exit read_line(line *l, const char *text, size_t n_bytes) {
 
 /* ---- answering ---- */
 
-static int is_canceled(void *context) {
-  (void)context;
-  return cli_interrupt_seen() || cli_out_failed();
-}
-
 static weft_status encode(line *l) {
   const weft_model *model = l->batch->model.model;
   if (l->messages) return weft_model_apply_chat(model, l->messages, l->n_messages, &l->ids, &l->n_ids);
@@ -213,11 +208,11 @@ static cli_exit generate(line *l) {
   l->n_reused = weft_session_reuse(l->batch->session, l->ids, l->n_ids);
   cli_generation_use_model(l->batch->model.model, &l->generate);
   l->generate.sampler.seed = (uint64_t)l->options.seed;
-  l->generate.is_canceled = is_canceled;
+  l->generate.is_canceled = cli_generation_is_canceled;
   status = weft_session_generate(l->batch->session, l->ids + l->n_reused, l->n_ids - l->n_reused, &l->generate,
                                  &l->generation);
   if (cli_interrupt_seen()) l->generation.finish_reason = WEFT_FINISH_CANCELED;
-  return status && status != WEFT_ECANCELED ? cli_fail() : CLI_OK;
+  return status ? cli_fail() : CLI_OK;
 }
 
 static cli_exit answer(line *l, const char *text, size_t n_bytes) {
@@ -269,8 +264,6 @@ static cli_exit answer_line(batch *b, const char *text, size_t n_bytes) {
 
 /* ---- all lines ---- */
 
-static bool is_blank(const char *text) { return text[strspn(text, " \t\r\n")] == 0; }
-
 /* A signal ends a read that waits, and is no error of the file. */
 static cli_exit read_failed(const char *path) {
   if (cli_interrupt_seen()) return CLI_INTERRUPTED;
@@ -307,7 +300,7 @@ static cli_exit answer_file(batch *b, FILE *file, const char *path) {
   cli_exit code = CLI_OK;
   for (ssize_t n; !code && (n = next_line(&text, &capacity, file)) >= 0;) {
     b->n_lines++;
-    if (memchr(text, 0, (size_t)n) || !is_blank(text)) code = answer_line(b, text, (size_t)n);
+    if (memchr(text, 0, (size_t)n) || !cli_is_blank(text)) code = answer_line(b, text, (size_t)n);
     if (cli_interrupt_seen()) code = CLI_INTERRUPTED;
     if (cli_out_failed()) break;
   }
