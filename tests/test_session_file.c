@@ -114,6 +114,46 @@ static void test_round_trip(void **state) {
   test_each_device(2, check_round_trip);
 }
 
+/* What a session has forgotten is in no file: it saves as it did before it went further and came back. */
+static void check_same_bytes(test_device *d) {
+  const weft_dtype dtypes[] = {WEFT_F32, WEFT_F16, WEFT_Q8_0};
+  const tiny_options shape = {.head_size = 32};
+  fixture f = fixture_load(d, &shape);
+  folder dir = make_folder();
+  int32_t ids[63];
+  fixture_draw_ids(&f, ids, 63, 8);
+  for (size_t i = 0; i < WEFT_COUNT(dtypes); i++) {
+    weft_session *s = fixture_open_session(&f, &(weft_session_options){.kv_dtype = dtypes[i]});
+    append_ids(s, ids, 41);
+    must(weft_session_save(s, dir.file, NULL, 0));
+    weft__bytes before = read_file(dir.file);
+    append_ids(s, ids + 41, 22);
+    must(weft_session_truncate(s, 41));
+    must(weft_session_save(s, dir.file, NULL, 0));
+    weft__bytes after = read_file(dir.file);
+    assert_int_equal(after.n, before.n);
+    assert_memory_equal(after.data, before.data, before.n);
+    /* And what it keeps is whole. */
+    weft_session *to = fixture_open_session(&f, &(weft_session_options){.kv_dtype = dtypes[i]});
+    must(weft_session_load(to, dir.file, NULL, NULL));
+    float *want = logits_after(s, ids, 1, f.n_vocab), *got = logits_after(to, ids, 1, f.n_vocab);
+    assert_memory_equal(got, want, (size_t)f.n_vocab * sizeof *got);
+    free(want);
+    free(got);
+    weft__bytes_clear(&before);
+    weft__bytes_clear(&after);
+    weft_session_free(s);
+    weft_session_free(to);
+  }
+  remove_folder(&dir);
+  fixture_unload(&f);
+}
+
+static void test_same_bytes(void **state) {
+  (void)state;
+  test_each_device(2, check_same_bytes);
+}
+
 /* A context smaller than the file keeps the beginning. */
 static void check_smaller_context(test_device *d) {
   fixture f = fixture_load(d, NULL);
@@ -416,7 +456,7 @@ int main(void) {
       cmocka_unit_test(test_round_trip),  cmocka_unit_test(test_smaller_context), cmocka_unit_test(test_reuse),
       cmocka_unit_test(test_cut),         cmocka_unit_test(test_flipped),         cmocka_unit_test(test_forged_header),
       cmocka_unit_test(test_other_owner), cmocka_unit_test(test_bad_paths),       cmocka_unit_test(test_full_disk),
-      cmocka_unit_test(test_no_memory),
+      cmocka_unit_test(test_no_memory),   cmocka_unit_test(test_same_bytes),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -29,15 +29,20 @@ typedef struct weights {
 
 /* ---- loading ---- */
 
-/* The biases of q, k and v as one vector, beside the joint product. */
-static weft_tensor *load_bias(weft_model *model, int i, int64_t q, int64_t kv) {
+/* The biases of q, k and v as one vector, beside the joint product; their own are not kept. */
+static weft_tensor *load_bias(weft_model *model, int i, int64_t n_q, int64_t n_kv) {
   weft_scope *scope;
   if (weft_scope_open(&scope, model->device, model->scope)) return NULL;
   const weft_concat_attrs last = {.axis = 0};
-  weft_tensor *bias = weft__load_vector(model, "attn_q.bias", i, q);
-  if (bias) bias = weft_concat(scope, bias, weft__load_vector(model, "attn_k.bias", i, kv), &last);
-  if (bias) bias = weft_concat(scope, bias, weft__load_vector(model, "attn_v.bias", i, kv), &last);
+  weft_tensor *q = weft__load_vector(model, "attn_q.bias", i, n_q);
+  weft_tensor *k = q ? weft__load_vector(model, "attn_k.bias", i, n_kv) : NULL;
+  weft_tensor *v = k ? weft__load_vector(model, "attn_v.bias", i, n_kv) : NULL;
+  weft_tensor *bias = v ? weft_concat(scope, q, k, &last) : NULL;
+  if (bias) bias = weft_concat(scope, bias, v, &last);
   if (bias) bias = weft_scope_keep(scope, bias);
+  weft_tensor_free(q);
+  weft_tensor_free(k);
+  weft_tensor_free(v);
   weft_scope_close(scope);
   return bias;
 }

@@ -7,6 +7,7 @@
 #include "tensor/tensor.h"
 
 #include <assert.h>
+#include <string.h> /* memset */
 
 typedef struct slot {
   int length;
@@ -28,7 +29,7 @@ struct weft_kv_cache {
 static int min_int(int a, int b) { return a < b ? a : b; }
 
 /* Blocks that hold positions 0 .. length-1. */
-static int n_blocks_for(int length) { return length / WEFT_KV_BLOCK + (length % WEFT_KV_BLOCK != 0); }
+static int n_blocks_for(int length) { return (int)weft__kv_n_blocks(length); }
 
 /* ---- creation ---- */
 
@@ -266,10 +267,33 @@ static weft__storage *find_block(const weft_kv_cache *c, int index, int part, in
   return s;
 }
 
+/* Zeros what n_runs runs, one after another, hold of positions from n_used on; -> their end.  Each run has as many bytes
+ * for one position as for another, in order. */
+static unsigned char *clear_runs(unsigned char *run, size_t n_runs, size_t position_bytes, size_t n_used) {
+  for (size_t i = 0; i < n_runs; i++, run += WEFT_KV_BLOCK * position_bytes)
+    memset(run + n_used * position_bytes, 0, (WEFT_KV_BLOCK - n_used) * position_bytes);
+  return run;
+}
+
+/* The same in a block of keys or values, as weft/ops.h lays them out: keys (and scales) are a run for each dimension,
+ * plain values one run. */
+static void clear_positions(const weft_kv_cache *c, int part, size_t n_used, unsigned char *block) {
+  const weft__hparams *h = &c->model->hparams;
+  bool is_quantised = c->options.dtype == WEFT_Q8_0, is_values = part & 1;
+  size_t d = (size_t)h->head_size, element_bytes = is_quantised ? 1 : c->options.dtype == WEFT_F16 ? 2 : 4;
+  for (int64_t g = 0; g < h->n_kv_heads; g++) {
+    block = clear_runs(block, is_values ? 1 : d, is_values ? d * element_bytes : element_bytes, n_used);
+    if (is_quantised) block = clear_runs(block, d / 32, sizeof(uint16_t), n_used);
+  }
+}
+
 weft_status weft__kv_read_block(const weft_kv_cache *c, int index, int part, int number, void *data) {
   size_t offset, n_bytes;
   weft__storage *s = find_block(c, index, part, number, &offset, &n_bytes);
-  return s->backend->class->read(s->backend, s->buffer, offset, data, n_bytes);
+  weft_status status = s->backend->class->read(s->backend, s->buffer, offset, data, n_bytes);
+  int n_used = c->slots[index].length - number * WEFT_KV_BLOCK;
+  if (!status && n_used < WEFT_KV_BLOCK) clear_positions(c, part, (size_t)n_used, data);
+  return status;
 }
 
 weft_status weft__kv_write_block(weft_kv_cache *c, int index, int part, int number, const void *data) {

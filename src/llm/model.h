@@ -79,6 +79,11 @@ weft_status weft__check_all_loaded(const weft_model *model);
 
 /* ---- kv_cache.c ---- */
 
+/* Blocks that hold so many positions. */
+static inline int64_t weft__kv_n_blocks(int64_t n_positions) {
+  return n_positions / WEFT_KV_BLOCK + (n_positions % WEFT_KV_BLOCK != 0);
+}
+
 /* Checks the batch against the cache and gives every token a block to be written to; nothing has changed on failure.
  * weft__kv_commit makes the new positions count, weft__kv_abandon takes the blocks back. */
 weft_status weft__kv_prepare(weft_kv_cache *cache, const weft_batch *batch);
@@ -100,7 +105,8 @@ weft__kv_layout weft__kv_get_layout(const weft_kv_cache *cache);
 /* Forgets what the slot holds and gives it blocks for `length` positions, at most n_ctx, which must all be written. */
 weft_status weft__kv_resize(weft_kv_cache *cache, int slot, int length);
 
-/* Block `number` of a slot; part 2*i is the keys of layer i, 2*i+1 its values. */
+/* Block `number` of a slot; part 2*i is the keys of layer i, 2*i+1 its values.  Positions behind the slot's last are read
+ * as zeros, so equal sequences have equal blocks, and nothing forgotten is in them. */
 weft_status weft__kv_read_block(const weft_kv_cache *cache, int slot, int part, int number, void *data);
 weft_status weft__kv_write_block(weft_kv_cache *cache, int slot, int part, int number, const void *data);
 

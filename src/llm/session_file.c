@@ -6,7 +6,7 @@
  *   tokens      int32 [n_tokens]
  *   note        n_note_bytes of the caller's own
  *   cache       for each layer the blocks of keys, then those of values: ceil(n_tokens / n_block_positions) of each, as
- *               they stand in memory
+ *               they stand in memory, with zeros for positions from n_tokens on
  *   checksum    XXH3 (64 bits) of everything before
  *
  * Nothing of a file is used before its size has been compared with what the header says, and its checksum and model
@@ -63,8 +63,6 @@ static weft_status fingerprint(const weft_model *model, uint64_t *out) {
 
 /* ---- the header ---- */
 
-static uint32_t n_blocks_for(uint32_t n_tokens) { return n_tokens / WEFT_KV_BLOCK + (n_tokens % WEFT_KV_BLOCK != 0); }
-
 /* The header that a session of n tokens has. */
 static weft_status make_header(const weft_session *s, uint32_t n_tokens, uint64_t n_note_bytes, header *h) {
   weft__kv_layout layout = weft__kv_get_layout(s->cache);
@@ -101,7 +99,7 @@ static weft_status put_cache(output *o, const weft_session *s, const header *h) 
   void *block = weft__alloc(n_bytes[0] > n_bytes[1] ? n_bytes[0] : n_bytes[1], 1);
   weft_status status = block ? WEFT_OK : WEFT_ENOMEM;
   for (uint32_t part = 0; part < 2 * h->n_layers && !status; part++)
-    for (uint32_t b = 0; b < n_blocks_for(h->n_tokens) && !status; b++) {
+    for (int64_t b = 0; b < weft__kv_n_blocks(h->n_tokens) && !status; b++) {
       status = weft__kv_read_block(s->cache, 0, (int)part, (int)b, block);
       if (!status) status = put(o, block, n_bytes[part % 2]);
     }
@@ -142,7 +140,7 @@ static bool expected_bytes(const header *h, size_t *n_bytes) {
   size_t n_block, n_layer, n_cache, n_tokens;
   size_t total = sizeof *h + CHECKSUM_BYTES;
   return weft__add_size((size_t)h->key_block_bytes, (size_t)h->value_block_bytes, &n_block) &&
-         weft__mul_size(n_block, n_blocks_for(h->n_tokens), &n_layer) &&
+         weft__mul_size(n_block, (size_t)weft__kv_n_blocks(h->n_tokens), &n_layer) &&
          weft__mul_size(n_layer, h->n_layers, &n_cache) && weft__mul_size(h->n_tokens, sizeof(int32_t), &n_tokens) &&
          weft__add_size(total, n_cache, &total) && weft__add_size(total, n_tokens, &total) &&
          weft__add_size(total, (size_t)h->n_note_bytes, &total) && (*n_bytes = total, true);
@@ -196,10 +194,10 @@ static weft_status check_tokens(const weft_session *s, const int32_t *tokens, co
 /* Puts the blocks of the first `length` positions into the cache; `data` is where the file's begin. */
 static weft_status take_cache(weft_session *s, const header *h, const unsigned char *data, int length) {
   const size_t n_bytes[2] = {(size_t)h->key_block_bytes, (size_t)h->value_block_bytes};
-  uint32_t n_saved = n_blocks_for(h->n_tokens), n_kept = n_blocks_for((uint32_t)length);
+  size_t n_saved = (size_t)weft__kv_n_blocks(h->n_tokens), n_kept = (size_t)weft__kv_n_blocks(length);
   weft_status status = weft__kv_resize(s->cache, 0, length);
   for (uint32_t part = 0; part < 2 * h->n_layers && !status; part++) {
-    for (uint32_t b = 0; b < n_kept && !status; b++)
+    for (size_t b = 0; b < n_kept && !status; b++)
       status = weft__kv_write_block(s->cache, 0, (int)part, (int)b, data + b * n_bytes[part % 2]);
     data += n_saved * n_bytes[part % 2];
   }
