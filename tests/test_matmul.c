@@ -154,7 +154,9 @@ static void check_on_gpu(test_device *d) {
     for (size_t i = 0; i < WEFT_COUNT(SHAPES); i++) {
       problem p = make_problem(SHAPES[i][0], SHAPES[i][1], SHAPES[i][2], TYPES[t], d->arithmetic == WEFT_FAST, 30 + i);
       double *tolerance = tolerances(&p);
-      weft_tensor *y = weft_matmul_nt(d->scope, input(d, &p), weight(d, &p, WEFT__WEIGHT_PRODUCT));
+      weft_tensor *x = input(d, &p), *w = weight(d, &p, WEFT__WEIGHT_PRODUCT);
+      test_compare(weft_dtype_name(TYPES[t]), d, weft_matmul_nt(d->scope, x, w), p.want, tolerance, 0, 0);
+      weft_tensor *y = weft_matmul(d->scope, x, w, &(weft_matmul_attrs){.transpose_b = 1});
       test_compare(weft_dtype_name(TYPES[t]), d, y, p.want, tolerance, 0, 0);
       free(tolerance);
       free_problem(&p);

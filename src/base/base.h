@@ -17,6 +17,9 @@
 
 #define WEFT_COUNT(array) (sizeof(array) / sizeof *(array))
 
+static inline int64_t weft__min_i64(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t weft__max_i64(int64_t a, int64_t b) { return a > b ? a : b; }
+
 /* ---- status.c ---- */
 
 /* Sets the thread's last error and returns `status`, so a failure is `return weft__error(WEFT_EINVAL, "x: why (do)")`. */

@@ -41,7 +41,6 @@ typedef struct run {
   int64_t panels_per_task, n_row_tasks;
 } run;
 
-static int64_t min_i64(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 /* Runs tasks 0 .. n-1: on the pool, or, as a pool's task must not run a loop, on this thread alone if it is NULL. */
@@ -68,7 +67,7 @@ static void pack_panels(const run *r, const side *s, int64_t first, int64_t end)
   int64_t n_terms = s->is_along ? PACK_TERMS : r->k;
   for (int64_t p = 0; p < r->k; p += n_terms)
     for (int64_t panel = first; panel < end; panel++) {
-      int64_t i = panel * s->width, n = min_i64(s->n - i, s->width), terms = min_i64(n_terms, r->k - p);
+      int64_t i = panel * s->width, n = weft__min_i64(s->n - i, s->width), terms = weft__min_i64(n_terms, r->k - p);
       int width = s == &r->a ? panel_height(r, i) : s->width;
       float *to = s->packed + i * r->k + p * width;
       if (s->is_along)
@@ -85,7 +84,7 @@ static void pack_task(void *context, int task, int worker) {
   int64_t n_a_tasks = ceil_div(r->a.n_panels, PANELS_PER_PACK);
   const side *s = task < n_a_tasks ? &r->a : &r->b;
   int64_t first = (task < n_a_tasks ? task : task - n_a_tasks) * PANELS_PER_PACK;
-  pack_panels(r, s, first, min_i64(first + PANELS_PER_PACK, s->n_panels));
+  pack_panels(r, s, first, weft__min_i64(first + PANELS_PER_PACK, s->n_panels));
 }
 
 /* ---- tiles ---- */
@@ -93,7 +92,7 @@ static void pack_task(void *context, int task, int worker) {
 /* One tile at row i and column j of the block.  Kernels write whole tiles, so ragged edges take a detour. */
 static void compute_tile(const run *r, int64_t i, int64_t j) {
   int height = panel_height(r, i);
-  int n_rows = (int)min_i64(height, r->a.n - i), n_columns = (int)min_i64(r->b.width, r->b.n - j);
+  int n_rows = (int)weft__min_i64(height, r->a.n - i), n_columns = (int)weft__min_i64(r->b.width, r->b.n - j);
   const float *a = r->a.packed + i * r->k, *b = r->b.packed + j * r->k;
   float *c = r->c + i * r->g->ldc + j;
   bool accumulate = r->k0 > 0;
@@ -115,8 +114,10 @@ static void tile_task(void *context, int task, int worker) {
   (void)worker;
   const run *r = context;
   int64_t l2_columns = r->kernels->blocks.l2_columns;
-  int64_t first_column = task / r->n_row_tasks * l2_columns, end_column = min_i64(first_column + l2_columns, r->b.n);
-  int64_t first = task % r->n_row_tasks * r->panels_per_task, end = min_i64(first + r->panels_per_task, r->a.n_panels);
+  int64_t first_column = task / r->n_row_tasks * l2_columns,
+          end_column = weft__min_i64(first_column + l2_columns, r->b.n);
+  int64_t first = task % r->n_row_tasks * r->panels_per_task,
+          end = weft__min_i64(first + r->panels_per_task, r->a.n_panels);
   for (int64_t panel = first; panel < end; panel++)
     for (int64_t j = first_column; j < end_column; j += r->b.width) compute_tile(r, panel * r->a.width, j);
 }
@@ -134,15 +135,15 @@ static void side_at(side *s, const float *x, int64_t i, int64_t n, int64_t k0) {
 static void run_block(run *r, int64_t m0, int64_t n0) {
   const weft__gemm *g = r->g;
   const weft__gemm_blocks *blocks = &r->kernels->blocks;
-  int64_t m = min_i64(blocks->m, g->m - m0), n = min_i64(blocks->n, g->n - n0);
+  int64_t m = weft__min_i64(blocks->m, g->m - m0), n = weft__min_i64(blocks->n, g->n - n0);
   r->c = g->c + m0 * g->ldc + n0;
   for (r->k0 = 0; r->k0 < g->k; r->k0 += r->k) {
-    r->k = min_i64(blocks->k, g->k - r->k0);
+    r->k = weft__min_i64(blocks->k, g->k - r->k0);
     side_at(&r->a, g->a, m0, m, r->k0);
     side_at(&r->b, g->b, n0, n, r->k0);
     run_tasks(r->pool, ceil_div(r->a.n_panels, PANELS_PER_PACK) + ceil_div(r->b.n_panels, PANELS_PER_PACK), pack_task,
               r);
-    int64_t panel_work = blocks->rows * r->k * min_i64(n, blocks->l2_columns);
+    int64_t panel_work = blocks->rows * r->k * weft__min_i64(n, blocks->l2_columns);
     r->panels_per_task = ceil_div(LEAST_TASK, panel_work);
     r->n_row_tasks = ceil_div(r->a.n_panels, r->panels_per_task);
     run_tasks(r->pool, r->n_row_tasks * ceil_div(n, blocks->l2_columns), tile_task, r);
@@ -190,7 +191,7 @@ static matvec as_matvec(const weft__gemm *g) {
 static void matvec_task(void *context, int task, int worker) {
   (void)worker;
   const matvec *v = context;
-  int64_t first = task * v->outputs_per_task, n = min_i64(v->outputs_per_task, v->m - first);
+  int64_t first = task * v->outputs_per_task, n = weft__min_i64(v->outputs_per_task, v->m - first);
   if (v->is_along)
     v->kernels->matvec_columns(n, v->k, v->matrix + first, v->ld, v->x, v->y + first);
   else
@@ -213,10 +214,10 @@ static void run_matvec(const weft__gemm_kernels *kernels, weft__pool *pool, cons
 
 /* Floats of scratch that one product needs: a packed block, or a vector of k. */
 static weft_status scratch_floats(const weft__gemm_blocks *blocks, const weft__gemm *g, int64_t *n_floats) {
-  int64_t m = ceil_div(min_i64(g->m, blocks->m), blocks->rows) * blocks->rows;
-  int64_t n = ceil_div(min_i64(g->n, blocks->n), blocks->columns) * blocks->columns;
+  int64_t m = ceil_div(weft__min_i64(g->m, blocks->m), blocks->rows) * blocks->rows;
+  int64_t n = ceil_div(weft__min_i64(g->n, blocks->n), blocks->columns) * blocks->columns;
   if (is_matvec(g)) m = 1, n = 0;
-  int64_t k = is_matvec(g) ? g->k : min_i64(g->k, blocks->k);
+  int64_t k = is_matvec(g) ? g->k : weft__min_i64(g->k, blocks->k);
   if (!weft__mul_i64(m + n, k, n_floats) || *n_floats > INT64_MAX / 8)
     return weft__error(WEFT_ENOMEM, "matmul: its working memory exceeds the address space");
   return WEFT_OK;
@@ -225,10 +226,10 @@ static weft_status scratch_floats(const weft__gemm_blocks *blocks, const weft__g
 static void run_blocks(const weft__gemm_kernels *kernels, weft__pool *pool, const weft__gemm *g, float *scratch) {
   const weft__gemm_blocks *blocks = &kernels->blocks;
   run r = {.kernels = kernels, .pool = pool, .g = g};
-  int64_t n_rows = ceil_div(min_i64(g->m, blocks->m), blocks->rows) * blocks->rows;
+  int64_t n_rows = ceil_div(weft__min_i64(g->m, blocks->m), blocks->rows) * blocks->rows;
   r.a = (side){.ld = g->lda, .is_along = g->transpose_a, .width = blocks->rows, .packed = scratch};
   r.b = (side){.ld = g->ldb, .is_along = !g->transpose_b, .width = blocks->columns};
-  r.b.packed = scratch + n_rows * min_i64(g->k, blocks->k);
+  r.b.packed = scratch + n_rows * weft__min_i64(g->k, blocks->k);
   for (int64_t m0 = 0; m0 < g->m; m0 += blocks->m)
     for (int64_t n0 = 0; n0 < g->n; n0 += blocks->n) run_block(&r, m0, n0);
 }

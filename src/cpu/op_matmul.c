@@ -215,8 +215,6 @@ static void tile_product(const product *p, const operand *o, int64_t tile_index,
     for (int64_t c = 0; c < n_columns; c++) y[r * y_stride + c] = whole[r * WEFT__PANEL + c];
 }
 
-static int64_t min_i64(int64_t a, int64_t b) { return a < b ? a : b; }
-
 /* A task's tiles by the matrix unit. */
 enum { WIDE_TASK = TILES_PER_TASK * WEFT__WIDE_ROWS * WEFT__PANEL };
 
@@ -227,7 +225,7 @@ static void wide_product(const product *p, const operand *o, int64_t first_tile,
   weft__wide_weights unpacked;
   memset(y, 0, WIDE_TASK * sizeof *y);
   for (int64_t b = 0; b < o->n_blocks; b += WEFT__WIDE_BLOCKS) {
-    p->wide->unpack[o->weight->dtype](weights, b, (int)min_i64(o->n_blocks - b, WEFT__WIDE_BLOCKS), &unpacked);
+    p->wide->unpack[o->weight->dtype](weights, b, (int)weft__min_i64(o->n_blocks - b, WEFT__WIDE_BLOCKS), &unpacked);
     for (int64_t t = first_tile; t < end_tile; t++) {
       weft__x_tile tile = tile_at(p, t, true);
       p->wide->add(&tile, b, &unpacked, y + (t - first_tile) * WEFT__WIDE_ROWS * WEFT__PANEL);
@@ -236,7 +234,7 @@ static void wide_product(const product *p, const operand *o, int64_t first_tile,
 }
 
 static int64_t panel_columns(const operand *o, int64_t panel) {
-  return min_i64(o->weight->shape[0] - panel * WEFT__PANEL, WEFT__PANEL);
+  return weft__min_i64(o->weight->shape[0] - panel * WEFT__PANEL, WEFT__PANEL);
 }
 
 /* Panels first .. end-1 of one weight for a range of tiles.  The panel is the outer loop: it is expanded once, and stays
@@ -247,7 +245,7 @@ static void plain_block(const product *p, const operand *o, int64_t first_tile, 
     panel_forms panel = panel_at(p, o, i, worker, 0);
     for (int64_t t = first_tile; t < end_tile; t++) {
       float *y = p->out + t * p->height * p->out_stride + o->column + i * WEFT__PANEL;
-      tile_product(p, o, t, panel, y, p->out_stride, min_i64(p->n_rows - t * p->height, p->height),
+      tile_product(p, o, t, panel, y, p->out_stride, weft__min_i64(p->n_rows - t * p->height, p->height),
                    panel_columns(o, i));
     }
   }
@@ -256,7 +254,7 @@ static void plain_block(const product *p, const operand *o, int64_t first_tile, 
 /* The same by the matrix unit. */
 static void wide_block(const product *p, const operand *o, int64_t first_tile, int64_t end_tile, int64_t first,
                        int64_t end) {
-  int64_t row = first_tile * p->height, n_rows = min_i64(p->n_rows, end_tile * p->height) - row;
+  int64_t row = first_tile * p->height, n_rows = weft__min_i64(p->n_rows, end_tile * p->height) - row;
   for (int64_t panel = first; panel < end; panel++) {
     float whole[WIDE_TASK], *y = p->out + row * p->out_stride + o->column + panel * WEFT__PANEL;
     wide_product(p, o, first_tile, end_tile, panel, whole);
@@ -267,7 +265,7 @@ static void wide_block(const product *p, const operand *o, int64_t first_tile, i
 
 static void wide_gated_block(const product *p, int64_t first_tile, int64_t end_tile, int64_t first, int64_t end) {
   const operand *gate = &p->operands[0], *up = &p->operands[1];
-  int64_t row = first_tile * p->height, n_rows = min_i64(p->n_rows, end_tile * p->height) - row;
+  int64_t row = first_tile * p->height, n_rows = weft__min_i64(p->n_rows, end_tile * p->height) - row;
   for (int64_t panel = first; panel < end; panel++) {
     float a[WIDE_TASK], b[WIDE_TASK], *y = p->out + row * p->out_stride + panel * WEFT__PANEL;
     wide_product(p, gate, first_tile, end_tile, panel, a);
@@ -286,7 +284,7 @@ static void gated_block(const product *p, int64_t first_tile, int64_t end_tile, 
   for (int64_t i = first; i < end; i++) {
     panel_forms gate_panel = panel_at(p, gate, i, worker, 0), up_panel = panel_at(p, up, i, worker, 1);
     for (int64_t t = first_tile; t < end_tile; t++) {
-      int64_t n_rows = min_i64(p->n_rows - t * p->height, p->height), n = panel_columns(gate, i);
+      int64_t n_rows = weft__min_i64(p->n_rows - t * p->height, p->height), n = panel_columns(gate, i);
       tile_product(p, gate, t, gate_panel, a, WIDTH, n_rows, n);
       tile_product(p, up, t, up_panel, b, WIDTH, n_rows, n);
       float *y = p->out + t * p->height * p->out_stride + i * WEFT__PANEL;
@@ -307,7 +305,7 @@ static void multiply(const product *p, int64_t first_tile, int64_t end_tile, int
   }
   int64_t base = 0; /* number of this weight's first panel */
   for (const operand *o = p->operands; o < p->operands + p->n_operands; base += o++->n_panels) {
-    int64_t from = first > base ? first - base : 0, to = min_i64(end - base, o->n_panels);
+    int64_t from = first > base ? first - base : 0, to = weft__min_i64(end - base, o->n_panels);
     if (from >= to) continue;
     if (p->wide)
       wide_block(p, o, first_tile, end_tile, from, to);
@@ -321,8 +319,9 @@ static void grid_task(void *context, int task, int worker) {
   const product *p = context;
   int64_t n_panel_tasks = (p->n_panels + p->panels_per_task - 1) / p->panels_per_task;
   int64_t first_tile = task / n_panel_tasks * p->tiles_per_task;
-  int64_t end_tile = min_i64(first_tile + p->tiles_per_task, p->n_tiles);
-  int64_t first = task % n_panel_tasks * p->panels_per_task, end = min_i64(first + p->panels_per_task, p->n_panels);
+  int64_t end_tile = weft__min_i64(first_tile + p->tiles_per_task, p->n_tiles);
+  int64_t first = task % n_panel_tasks * p->panels_per_task,
+          end = weft__min_i64(first + p->panels_per_task, p->n_panels);
   if (p->wide) p->wide->begin();
   multiply(p, first_tile, end_tile, first, end, worker);
   if (p->wide) p->wide->end();
@@ -343,7 +342,7 @@ static void run_grid(product *p) {
   enum { TASKS_PER_THREAD = 6, LEAST_WORK = 1 << 16 };
   p->n_panels = 0;
   for (int i = 0; i < (p->gated ? 1 : p->n_operands); i++) p->n_panels += p->operands[i].n_panels;
-  p->tiles_per_task = min_i64(p->n_tiles, TILES_PER_TASK);
+  p->tiles_per_task = weft__min_i64(p->n_tiles, TILES_PER_TASK);
   int64_t n_tile_tasks = (p->n_tiles + p->tiles_per_task - 1) / p->tiles_per_task;
   int64_t wanted = weft__pool_n_threads(p->cpu->pool) * TASKS_PER_THREAD;
   p->panels_per_task = p->n_panels * n_tile_tasks / wanted;

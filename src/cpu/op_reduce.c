@@ -204,8 +204,6 @@ static void walk(const axes *x, int64_t number, int64_t *index, int64_t *to) {
   }
 }
 
-static int64_t min_i64(int64_t a, int64_t b) { return a < b ? a : b; }
-
 /* Where a group of results begins, and how many they are. */
 static void locate_group(const reduction *r, int64_t group, int64_t *index, int64_t *to, int64_t *n) {
   *index = *to = 0;
@@ -213,7 +211,7 @@ static void locate_group(const reduction *r, int64_t group, int64_t *index, int6
   if (r->is_inner_kept) {
     int64_t column = group % r->n_blocks * COLUMNS;
     group /= r->n_blocks;
-    *n = min_i64(r->inner.n - column, COLUMNS);
+    *n = weft__min_i64(r->inner.n - column, COLUMNS);
     *index = column * r->inner.stride;
     *to = column * r->inner.to;
   }
@@ -230,7 +228,7 @@ static void add_items(const reduction *r, int64_t start, int64_t n, int64_t firs
       r->reducer->across(t, r->sign, n, weft__real_run(r->a, index, r->inner.stride, n, scratch), place);
       continue;
     }
-    int64_t from = item % r->n_blocks * WEFT__PIECE, n_run = min_i64(r->inner.n - from, WEFT__PIECE);
+    int64_t from = item % r->n_blocks * WEFT__PIECE, n_run = weft__min_i64(r->inner.n - from, WEFT__PIECE);
     index += from * r->inner.stride;
     place += from * r->inner.to;
     walk(&r->reduced, item / r->n_blocks, &index, &place);
@@ -261,7 +259,7 @@ static void reduce_units(void *context, int64_t first, int64_t end) {
     totals own, *t = r->partial ? &r->partial[unit] : &own;
     locate_group(r, unit / r->n_chunks, &index, &to, &n);
     r->reducer->start(t, n);
-    add_items(r, index, n, from, min_i64(from + r->chunk_items, r->n_items), t);
+    add_items(r, index, n, from, weft__min_i64(from + r->chunk_items, r->n_items), t);
     if (!r->partial) write_results(r, t, to, n);
   }
 }
@@ -278,7 +276,7 @@ static void merge_chunks(const reduction *r) {
 
 /* Cuts the work; see the top of the file. */
 static void plan(reduction *r) {
-  int64_t piece = r->is_inner_kept ? COLUMNS : WEFT__PIECE, width = min_i64(r->inner.n, piece);
+  int64_t piece = r->is_inner_kept ? COLUMNS : WEFT__PIECE, width = weft__min_i64(r->inner.n, piece);
   r->n_blocks = (r->inner.n + piece - 1) / piece;
   r->n_groups = r->kept.numel * (r->is_inner_kept ? r->n_blocks : 1);
   r->n_items = r->reduced.numel * (r->is_inner_kept ? 1 : r->n_blocks);
@@ -309,7 +307,8 @@ static weft_status run_reduction(weft__backend *backend, const weft__op_call *ca
     r.partial = weft__buffers_get(r.cpu->buffers, n_bytes);
     if (!r.partial) return WEFT_ENOMEM;
   }
-  weft__cpu_rows(r.cpu, r.n_groups * r.n_chunks, r.chunk_items * min_i64(r.inner.n, WEFT__PIECE), reduce_units, &r);
+  weft__cpu_rows(r.cpu, r.n_groups * r.n_chunks, r.chunk_items * weft__min_i64(r.inner.n, WEFT__PIECE), reduce_units,
+                 &r);
   if (r.partial) {
     merge_chunks(&r);
     weft__buffers_put(r.cpu->buffers, r.partial, n_bytes);

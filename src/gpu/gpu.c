@@ -83,13 +83,13 @@ static weft_status gpu_load_weight(weft__backend *backend, weft_dtype dtype, int
   return status;
 }
 
-/* Whether the kernels take the operands' types: f32 alone, but a weight of matmul_nt may be f16 or laid out by
- * load_weight. */
+/* Whether the kernels take the operands' types: f32 alone, but a weight of matmul_nt may be f16, and that of either
+ * product laid out by load_weight. */
 static bool are_dtypes_supported(const weft__op_call *call) {
   for (int i = 0; i < call->n_inputs; i++) {
     const weft_tensor *t = call->in[i];
-    bool is_weight = call->op == WEFT_OP_ID_matmul_nt && i == 1;
-    bool is_kept_so = t->dtype == WEFT_F16 || t->storage->layout == WEFT__LAYOUT_PACKED;
+    bool is_nt = call->op == WEFT_OP_ID_matmul_nt, is_weight = (is_nt || call->op == WEFT_OP_ID_matmul) && i == 1;
+    bool is_kept_so = (is_nt && t->dtype == WEFT_F16) || t->storage->layout == WEFT__LAYOUT_PACKED;
     if (t->dtype != WEFT_F32 && !(is_weight && is_kept_so)) return false;
   }
   return true;

@@ -8,8 +8,6 @@ enum { ADD, SUB, MUL, DIV };      /* OP of binary.wgsl and binary_flat.wgsl */
 enum { SCALE, RELU, GELU, SILU }; /* OP of unary.wgsl */
 enum { FLAT_PER_GROUP = 256 * 4 * 4, STRIDED_PER_GROUP = 256 };
 
-static int64_t min_i64(int64_t a, int64_t b) { return a < b ? a : b; }
-
 /* ---- contiguous elements ---- */
 
 /* Runs a flat kernel over n elements of `in` (n_in operands of them) and `out`. */
@@ -19,7 +17,7 @@ static weft_status run_flat(weft__gpu *gpu, weft__gpu_kernel kernel, uint32_t op
   int64_t n = weft_tensor_numel(out), window = weft__gpu_window_elements(gpu);
   weft_status status = WEFT_OK;
   for (int64_t first = 0; first < n && !status; first += window) {
-    int64_t count = min_i64(n - first, window);
+    int64_t count = weft__min_i64(n - first, window);
     weft__gpu_flat_params p = {.n = (uint32_t)count, .factor = factor};
     weft__gpu_range ranges[3];
     ranges[0] = weft__gpu_window(gpu, in[0], first, count, &p.a_offset);
@@ -59,7 +57,7 @@ static weft_status run_strided(weft__gpu *gpu, uint32_t op, const weft_tensor *a
   }
   weft_status status = WEFT_OK;
   for (int64_t first = 0; first < n && !status; first += window) {
-    int64_t count = min_i64(n - first, window);
+    int64_t count = weft__min_i64(n - first, window);
     p.n = (uint32_t)count;
     p.first = (uint32_t)first;
     weft__gpu_range ranges[3];

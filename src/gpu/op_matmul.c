@@ -6,9 +6,6 @@
  * into slices to fill the device. */
 #include "gpu/gpu.h"
 
-static int64_t min_i64(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t max_i64(int64_t a, int64_t b) { return a > b ? a : b; }
-
 /* One matrix of an operand: element (i,j) at first + i*ld + j, or first + j*ld + i if it is stored transposed. */
 typedef struct matrix {
   const weft_tensor *t;
@@ -157,9 +154,9 @@ static weft_status dispatch_study(const product *p, const weft__gpu_gemm_params 
 /* Into how many slices to cut k: enough workgroups for the device, slices not below 256 columns of k. */
 static int64_t choose_slices(const product *p, const tile_shape *t) {
   int64_t tiles = t ? n_tiles(p, t->bm, t->bn) : n_tiles(p, EDGE_TILE, EDGE_TILE);
-  int64_t slices = min_i64(FULL_DEVICE / max_i64(tiles, 1), p->k / 256);
+  int64_t slices = weft__min_i64(FULL_DEVICE / weft__max_i64(tiles, 1), p->k / 256);
   bool is_dense = p->n_batch == 1 && p->c.ld == p->n && p->n % 4 == 0 && is_aligned(&p->c);
-  return slices > 1 && is_dense ? min_i64(slices, 32) : 1;
+  return slices > 1 && is_dense ? weft__min_i64(slices, 32) : 1;
 }
 
 /* k cut into slices: planes of their own, then their sum. */
@@ -230,7 +227,7 @@ static weft_status run_part(const product *p) {
 
 /* Rows of `x` that fit a window of `limit` elements, at most `rows`, in multiples of 128 if that leaves any. */
 static int64_t rows_that_fit(const matrix *x, int64_t rows, int64_t limit) {
-  int64_t fit = limit / max_i64(x->ld, 1);
+  int64_t fit = limit / weft__max_i64(x->ld, 1);
   if (fit >= rows) return rows;
   return fit > 128 ? fit / 128 * 128 : fit;
 }
@@ -240,13 +237,13 @@ static weft_status run_matrix(product p) {
   int64_t limit = weft__gpu_window_elements(p.gpu), m = p.m, n = p.n, k = p.k;
   int64_t part_m = rows_that_fit(&p.c, m, limit), part_n = n, part_k = k;
   if (p.a.is_transposed)
-    part_k = min_i64(part_k, rows_that_fit(&p.a, k, limit));
+    part_k = weft__min_i64(part_k, rows_that_fit(&p.a, k, limit));
   else
-    part_m = min_i64(part_m, rows_that_fit(&p.a, m, limit));
+    part_m = weft__min_i64(part_m, rows_that_fit(&p.a, m, limit));
   if (p.b.is_transposed)
     part_n = rows_that_fit(&p.b, n, limit);
   else
-    part_k = min_i64(part_k, rows_that_fit(&p.b, k, limit));
+    part_k = weft__min_i64(part_k, rows_that_fit(&p.b, k, limit));
   if (k == 0) part_k = 1; /* one part of no columns: it writes the zeros */
   if (part_m < 1 || part_n < 1 || part_k < 1)
     return weft__error(WEFT_EUNSUPPORTED, "%s: matmul of rows longer than one binding (%lld elements)",
@@ -256,9 +253,9 @@ static weft_status run_matrix(product p) {
   for (int64_t i = 0; i < m && !status; i += part_m)
     for (int64_t j = 0; j < n && !status; j += part_n)
       for (int64_t l = 0; (l < k || l == 0) && !status; l += part_k) {
-        p.m = min_i64(part_m, m - i);
-        p.n = min_i64(part_n, n - j);
-        p.k = min_i64(part_k, k - l);
+        p.m = weft__min_i64(part_m, m - i);
+        p.n = weft__min_i64(part_n, n - j);
+        p.k = weft__min_i64(part_k, k - l);
         p.a.first = whole.a.first + (whole.a.is_transposed ? l * p.a.ld + i : i * p.a.ld + l);
         p.b.first = whole.b.first + (whole.b.is_transposed ? j * p.b.ld + l : l * p.b.ld + j);
         p.c.first = whole.c.first + i * p.c.ld + j;
@@ -278,12 +275,12 @@ static bool describe(const weft_tensor *t, bool is_transposed, matrix *x) {
   x->first = 0;
   x->batch = 0;
   if (column_stride == 1 || columns == 1) {
-    x->ld = rows == 1 ? max_i64(columns, 1) : row_stride;
+    x->ld = rows == 1 ? weft__max_i64(columns, 1) : row_stride;
     x->is_transposed = is_transposed;
-    return columns == 1 ? row_stride >= 1 && (x->ld = max_i64(x->ld, 1)) : x->ld >= columns;
+    return columns == 1 ? row_stride >= 1 && (x->ld = weft__max_i64(x->ld, 1)) : x->ld >= columns;
   }
   if (row_stride == 1 || rows == 1) {
-    x->ld = columns == 1 ? max_i64(rows, 1) : column_stride;
+    x->ld = columns == 1 ? weft__max_i64(rows, 1) : column_stride;
     x->is_transposed = !is_transposed;
     return x->ld >= rows;
   }
@@ -395,6 +392,8 @@ static void insert_axis(weft_tensor *t, int at) {
 
 weft_status weft__gpu_matmul(weft__backend *backend, const weft__op_call *call) {
   const weft_matmul_attrs *attrs = call->attrs;
+  if (call->in[1]->storage->layout == WEFT__LAYOUT_PACKED)
+    return weft__gpu_matmul_nt(backend, call); /* the same then */
   if (weft_tensor_numel(call->out) == 0) return WEFT_OK;
   /* A vector is a matrix of one row on the left, of one column on the right; the result lacks that axis. */
   weft_tensor a = *call->in[0], b = *call->in[1], c = *call->out;

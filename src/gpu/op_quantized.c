@@ -19,9 +19,6 @@ enum {
   DEQUANTIZE_WORDS = 256,
 };
 
-static int64_t min_i64(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t max_i64(int64_t a, int64_t b) { return a > b ? a : b; }
-
 /* ---- the layout ---- */
 
 typedef struct layout {
@@ -76,7 +73,7 @@ weft_status weft__gpu_load_quantized(weft__gpu *gpu, weft_dtype dtype, int64_t m
   if (!piece) status = WEFT_ENOMEM;
   size_t row_bytes = (size_t)l.n_blocks * (2 + (size_t)l.bits * 4);
   for (int64_t first = 0; first < m && !status; first += rows_at_once) {
-    size_t n = (size_t)min_i64(rows_at_once, m - first), at = (size_t)first;
+    size_t n = (size_t)weft__min_i64(rows_at_once, m - first), at = (size_t)first;
     uint8_t *scales = piece + n * quant_bytes;
     take_apart(&l, (const uint8_t *)data + at * row_bytes, (int64_t)n, piece, scales);
     status = weft__gpu_write(&gpu->base, storage->buffer, at * quant_bytes, piece, n * quant_bytes);
@@ -163,7 +160,7 @@ static weft_status multiply(weft__gpu *gpu, const weft_tensor *w, const layout *
   int64_t m = w->shape[0], part;
   weft_status status = rows_of_window(gpu, l->quant_words, &part);
   for (int64_t row = 0; row < m && !status; row += part) {
-    int64_t count = min_i64(part, m - row);
+    int64_t count = weft__min_i64(part, m - row);
     weft__gpu_quantized_params p = {
         .m = (uint32_t)count, .n = (uint32_t)n, .n_blocks = (uint32_t)l->n_blocks, .y_stride = (uint32_t)m};
     weft__gpu_range ranges[5];
@@ -180,10 +177,10 @@ static weft_status product_fast(weft__gpu *gpu, const weft_tensor *a, const weft
                                 const weft_tensor *y) {
   int64_t n_rows = weft__n_rows(a), stride = a->rank == 2 ? a->strides[0] : weft__n_cols(a), m = w->shape[0];
   int64_t part;
-  weft_status status = rows_of_window(gpu, max_i64(stride, m), &part);
+  weft_status status = rows_of_window(gpu, weft__max_i64(stride, m), &part);
   if (part > 65535 * 64) part = 65535 * 64; /* a grid's rows */
   for (int64_t first = 0; first < n_rows && !status; first += part) {
-    int64_t n = min_i64(part, n_rows - first);
+    int64_t n = weft__min_i64(part, n_rows - first);
     activations x = {.quants = NULL};
     status = quantize(gpu, a, first, n, stride, l->n_blocks, &x);
     if (!status) status = multiply(gpu, w, l, &x, y, first, n);
@@ -211,7 +208,7 @@ static weft_status product_exact(weft__gpu *gpu, const weft_tensor *a, const wef
   int64_t m = w->shape[0], k = w->shape[1], part;
   weft_status status = rows_of_window(gpu, l->n_blocks * BLOCK, &part);
   for (int64_t first = 0; first < m && !status; first += part) {
-    int64_t n = min_i64(part, m - first);
+    int64_t n = weft__min_i64(part, m - first);
     weft__storage storage = {.backend = &gpu->base, .n_bytes = (size_t)(n * k) * 4};
     weft_tensor rows = {.dtype = WEFT_F32, .rank = 2, .shape = {n, k}, .strides = {k, 1}, .storage = &storage};
     weft_tensor columns = *y;
