@@ -156,6 +156,16 @@ static void test_bash_words(void **state) {
               "small.gguf\n\n\n");
 }
 
+/* Names of files are data: none is run, and none is split at its spaces. */
+static void test_bash_odd_names(void **state) {
+  (void)state;
+  assert_said("bash",
+              ASK "mkdir $T/odd; cd $T/odd; export WEFT_MODELS=$T/odd\n"
+                  "touch 'two words.gguf' '$(touch ran).gguf' '`touch ran`.gguf'\n"
+                  "ask run tw; ask run '$('; test ! -e ran",
+              "two words two words.gguf\n$(touch ran) $(touch ran).gguf\n");
+}
+
 #define ZSH                                                                                                            \
   "_arguments() { print -rl -- $@ }; _describe() { print -rl -- $commands }; compdef() { }; _files() { }\n"            \
   "ask() { words=(weft $@); CURRENT=$(( $# + 1 )); source $T/zsh }\n"
@@ -213,7 +223,7 @@ int main(void) {
       cmocka_unit_test(test_bash_options),      cmocka_unit_test(test_bash_words),
       cmocka_unit_test(test_zsh_options),       cmocka_unit_test(test_zsh_words),
       cmocka_unit_test(test_fish_options),      cmocka_unit_test(test_fish_words),
-      cmocka_unit_test(test_wrong_format),
+      cmocka_unit_test(test_wrong_format),      cmocka_unit_test(test_bash_odd_names),
   };
   return cmocka_run_group_tests(tests, create_folder, remove_folder);
 }

@@ -149,10 +149,18 @@ static void print_bash_groups(void) {
   cli_outf("  esac\n");
 }
 
+/* The names of models that begin with $1.  compgen -W would expand them: a file may be called as a command to run. */
+static const char bash_models_function[] = "_weft_models_from() {\n"
+                                           "  local name\n"
+                                           "  while IFS= read -r name; do\n"
+                                           "    [[ $name != \"$1\"* ]] || printf '%s\\n' \"$name\"\n"
+                                           "  done < <(_weft_models)\n"
+                                           "}\n\n";
+
 /* bash splits words at '=', which therefore may be a word before the value, or the last one typed. */
 void cli_help_bash(void) {
   cli_outf("# Completion of weft for bash, written by `weft help --format bash`.\n\n");
-  cli_outf("%s", models_function);
+  cli_outf("%s%s", models_function, bash_models_function);
   cli_outf("_weft() {\n"
            "  local cur=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]} option='' found\n"
            "  local first=${COMP_WORDS[1]} second=${COMP_WORDS[2]-} options='' source='' choices='' commands='");
@@ -183,7 +191,7 @@ void cli_help_bash(void) {
            "  words) mapfile -t found < <(compgen -W \"$choices\" -- \"$cur\") ;;\n"
            "  commands) mapfile -t found < <(compgen -W \"$commands environment\" -- \"$cur\") ;;\n"
            "  files) mapfile -t found < <(compgen -f -- \"$cur\") ;;\n"
-           "  models) mapfile -t found < <(compgen -W \"$(_weft_models)\" -- \"$cur\"; compgen -f -- \"$cur\") ;;\n"
+           "  models) mapfile -t found < <(_weft_models_from \"$cur\"; compgen -f -- \"$cur\") ;;\n"
            "  *) found=() ;;\n"
            "  esac\n"
            "  case $source in files | models) compopt -o filenames 2>/dev/null ;; esac\n"
