@@ -142,6 +142,29 @@ static void test_remove(void **state) {
   run_clear(&r);
 }
 
+/* Models that would have the same name are kept apart, and only the one that is named goes. */
+static void test_same_name(void **state) {
+  (void)state;
+  fill_folder();
+  save_model(in_folder("models/big.gguf"), "llama");
+  save_model(in_folder("models/big-00001-of-00002.gguf"), "llama");
+  json_t *rows = read_rows(HERE("models", "--json"));
+  assert_int_equal((int)get_number(get(rows, "big"), "n_files"), 1);
+  assert_int_equal((int)get_number(get(rows, "big-00001-of-00002"), "n_files"), 1);
+  assert_int_equal((int)get_number(get(rows, "big-00001-of-00003"), "n_files"), 3);
+  json_decref(rows);
+  run_result r = HERE("models", "rm", "big");
+  assert_status(&r, 0);
+  run_clear(&r);
+  assert_false(exists("models/big.gguf"));
+  assert_true(exists("models/big-00001-of-00002.gguf") && exists("models/big-00003-of-00003.gguf"));
+  r = HERE("models", "rm", "big-00001-of-00003.gguf");
+  assert_status(&r, 0);
+  run_clear(&r);
+  assert_true(exists("models/big-00001-of-00002.gguf"));
+  assert_false(exists("models/big-00001-of-00003.gguf") || exists("models/big-00003-of-00003.gguf"));
+}
+
 /* A beginning is not enough, and one wrong name removes nothing. */
 static void test_remove_wrong(void **state) {
   (void)state;
@@ -260,6 +283,7 @@ int main(void) {
       cmocka_unit_test(test_list),           cmocka_unit_test(test_list_text),    cmocka_unit_test(test_split_name),
       cmocka_unit_test(test_remove),         cmocka_unit_test(test_remove_wrong), cmocka_unit_test(test_remove_link),
       cmocka_unit_test(test_remove_refused), cmocka_unit_test(test_no_models),    cmocka_unit_test(test_no_texts),
+      cmocka_unit_test(test_same_name),
   };
   return cmocka_run_group_tests(tests, folder_create, folder_remove);
 }

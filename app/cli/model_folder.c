@@ -29,8 +29,8 @@ char *cli_model_folder(void) {
 
 /* ---- reading ---- */
 
-/* The bytes before "-00002-of-00003", which ends `name` (n bytes), and its first number; 0 if it does not end so. */
-static size_t split_stem(const char *name, size_t n, long *part) {
+/* The bytes before "-00002-of-00003", which ends `name` (n bytes), and its numbers; 0 if it does not end so. */
+static size_t split_stem(const char *name, size_t n, long *part, long *n_split) {
   static const char form[] = "-00000-of-00000";
   size_t n_form = sizeof form - 1;
   if (n <= n_form) return 0;
@@ -38,24 +38,27 @@ static size_t split_stem(const char *name, size_t n, long *part) {
   for (size_t i = 0; i < n_form; i++)
     if (form[i] == '0' ? end[i] < '0' || end[i] > '9' : end[i] != form[i]) return 0;
   *part = strtol(end + 1, NULL, 10);
+  *n_split = strtol(end + n_form - 5, NULL, 10);
   return n - n_form;
 }
 
-static cli_named_model *find_exactly(const cli_model_list *list, const char *name, size_t n) {
-  for (size_t i = 0; i < list->n; i++)
-    if (strlen(list->models[i].name) == n && memcmp(list->models[i].name, name, n) == 0) return &list->models[i];
+static cli_named_model *find_exactly(const cli_model_list *list, const char *name, size_t n, long n_split) {
+  for (size_t i = 0; i < list->n; i++) {
+    cli_named_model *model = &list->models[i];
+    if (model->n_split == n_split && strlen(model->name) == n && memcmp(model->name, name, n) == 0) return model;
+  }
   return NULL;
 }
 
-/* The model of that name, made if it is not there. */
-static cli_named_model *get_model(cli_model_list *list, const char *name, size_t n) {
-  cli_named_model *model = find_exactly(list, name, n);
+/* The model of that name in so many files, made if it is not there. */
+static cli_named_model *get_model(cli_model_list *list, const char *name, size_t n, long n_split) {
+  cli_named_model *model = find_exactly(list, name, n, n_split);
   if (model) return model;
   cli_named_model *models = weft__realloc(list->models, list->n + 1, sizeof *models);
   if (!models) return NULL;
   list->models = models;
   model = &list->models[list->n];
-  *model = (cli_named_model){.name = weft__dup(name, n)};
+  *model = (cli_named_model){.name = weft__dup(name, n), .n_split = n_split};
   if (!model->name) return NULL;
   list->n++;
   return model;
@@ -73,10 +76,10 @@ static weft_status add_part(cli_named_model *model, weft__bytes *path) {
 /* Enters a file of the folder, unless it is hidden; what was entered before a failure is still the list's to free. */
 static weft_status add_file(cli_model_list *list, const char *file) {
   size_t n = strlen(file), n_suffix = sizeof suffix - 1;
-  long part = 1;
+  long part = 1, n_split = 0;
   if (file[0] == '.' || n <= n_suffix || strcmp(file + n - n_suffix, suffix) != 0) return WEFT_OK;
-  size_t n_stem = split_stem(file, n - n_suffix, &part);
-  cli_named_model *model = get_model(list, file, n_stem ? n_stem : n - n_suffix);
+  size_t n_stem = split_stem(file, n - n_suffix, &part, &n_split);
+  cli_named_model *model = get_model(list, file, n_stem ? n_stem : n - n_suffix, n_split);
   if (!model) return WEFT_ENOMEM;
   weft__bytes path = {0};
   if (weft__bytes_printf(&path, "%s/%s", list->folder, file)) return WEFT_ENOMEM;
@@ -111,6 +114,34 @@ static void drop_incomplete(cli_model_list *list) {
   list->n = n;
 }
 
+/* The order of a folder is arbitrary, that of a list should not be. */
+static void sort_models(cli_model_list *list) {
+  if (list->n > 1) qsort(list->models, list->n, sizeof *list->models, compare_models);
+}
+
+/* Names the model after its first file, with the numbers. */
+static weft_status take_file_name(cli_named_model *model) {
+  const char *file = strrchr(model->path, '/') + 1;
+  char *name = weft__dup(file, strlen(file) - (sizeof suffix - 1));
+  if (!name) return WEFT_ENOMEM;
+  weft_free(model->name);
+  model->name = name;
+  return WEFT_OK;
+}
+
+/* m.gguf and m-00001-of-00002.gguf are two models: only the one that is not split can be called m. */
+static weft_status part_same_names(cli_model_list *list) {
+  weft_status status = WEFT_OK;
+  sort_models(list);
+  for (size_t i = 0, end; i < list->n && !status; i = end) {
+    for (end = i + 1; end < list->n && strcmp(list->models[i].name, list->models[end].name) == 0;) end++;
+    for (size_t j = i; end - i > 1 && j < end && !status; j++)
+      if (list->models[j].n_split) status = take_file_name(&list->models[j]);
+  }
+  sort_models(list);
+  return status;
+}
+
 static weft_status read_folder(cli_model_list *list) {
   DIR *dir = opendir(list->folder);
   weft_status status = WEFT_OK;
@@ -118,9 +149,7 @@ static weft_status read_folder(cli_model_list *list) {
   for (struct dirent *entry; !status && (entry = readdir(dir));) status = add_file(list, entry->d_name);
   closedir(dir);
   drop_incomplete(list);
-  /* The order of a folder is arbitrary, that of a list should not be. */
-  if (list->n > 1) qsort(list->models, list->n, sizeof *list->models, compare_models);
-  return status;
+  return status ? status : part_same_names(list);
 }
 
 cli_exit cli_model_list_read(cli_model_list *list) {

@@ -1,7 +1,7 @@
 /* model_folder.h - the folder where models are kept under names: WEFT_MODELS, else weft/models in the XDG data folder.
  *
  * A model's name is that of its .gguf file without the suffix; a model split into several files (NAME-00001-of-00003.gguf
- * ...) is one, named without the numbers. */
+ * ...) is one, named without the numbers unless another model has that name. */
 #ifndef WEFT_CLI_MODEL_FOLDER_H
 #define WEFT_CLI_MODEL_FOLDER_H
 
@@ -12,6 +12,7 @@ typedef struct cli_named_model {
   char *path;     /* of its first or only file */
   char **parts;   /* paths of the others; NULL if n_parts is 0 */
   size_t n_parts; /* without the first */
+  long n_split;   /* how many files their names speak of; 0: it is not split */
 } cli_named_model;
 
 typedef struct cli_model_list {
