@@ -749,6 +749,24 @@ static void test_session(void **state) {
   run_clear(&r);
 }
 
+/* run uses the cache of a conversation, and does not take the conversation away. */
+static void test_run_in_session(void **state) {
+  char path[128];
+  (void)state;
+  snprintf(path, sizeof path, "%s", file_at("shared"));
+  const char *const options[] = {"--session", path, NULL};
+  run_result r = pipe_chat(at.scripted, "one\n", options);
+  assert_status(&r, 0);
+  run_clear(&r);
+  r = WEFT(NULL, "run", at.scripted, "another prompt", "-n", "2", "--session", path);
+  assert_status(&r, 0);
+  run_clear(&r);
+  r = pipe_chat(at.scripted, "/stats\n", options);
+  assert_status(&r, 0);
+  assert_non_null(strstr(r.err, "2 messages"));
+  run_clear(&r);
+}
+
 /* run computes a prompt once, and the reply is the same. */
 static void test_prompt_cache(void **state) {
   char path[128];
@@ -880,6 +898,7 @@ int main(void) {
       TEST(test_no_permission),
       TEST(test_recommended_temperature),
       TEST(test_session),
+      TEST(test_run_in_session),
       TEST(test_prompt_cache),
       TEST(test_flat_process),
       TEST(test_flat_heap),

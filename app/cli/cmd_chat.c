@@ -205,7 +205,7 @@ static void take_turn(chat *c) {
 
 /* ---- the command ---- */
 
-/* A session file's note is the conversation; one that run wrote has none. */
+/* A session file's note is the conversation; one that run made has none. */
 static cli_exit open_session(chat *c) {
   const chat_options *o = c->options;
   char *note = NULL;

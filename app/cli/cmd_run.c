@@ -37,6 +37,8 @@ typedef struct run_state {
   weft_generate_options generate;
   cli_model model;
   weft_session *session;
+  char *note; /* n_note bytes that the session's file holds for chat, NULL if none */
+  size_t n_note;
   int32_t *prompt, *force; /* ids */
   size_t n_prompt, n_force;
   size_t n_reused;     /* of the prompt: what the session had already */
@@ -195,7 +197,7 @@ static cli_exit open_run(run_state *r, const char *model_name, const weft__bytes
   }
   code = cli_prompt_encode(&o->prompt, text, r->model.model, &r->prompt, &r->n_prompt);
   if (code) return code;
-  code = cli_generation_open_session(&o->generation, r->model.model, &r->session, NULL, NULL);
+  code = cli_generation_open_session(&o->generation, r->model.model, &r->session, &r->note, &r->n_note);
   if (!code) r->n_reused = weft_session_reuse(r->session, r->prompt, r->n_prompt);
   return code;
 }
@@ -221,7 +223,7 @@ static cli_exit produce(run_state *r) {
     note_speed(r);
   else if (!r->force)
     cli_speed_line(&o->common, r->n_prompt - r->n_reused, &r->generation);
-  if (!code) code = cli_generation_save_session(&o->generation, r->session, NULL, 0);
+  if (!code) code = cli_generation_save_session(&o->generation, r->session, r->note, r->n_note);
   return is_interrupted ? CLI_INTERRUPTED : code;
 }
 
@@ -229,6 +231,7 @@ static cli_exit produce(run_state *r) {
 static void clear_run(run_state *r) {
   weft_generation_clear(&r->generation);
   weft_session_free(r->session);
+  weft_free(r->note);
   cli_model_close(&r->model);
   cli_generation_clear(&r->generate);
   weft_free(r->prompt);
