@@ -784,6 +784,7 @@ static void test_prompt_cache(void **state) {
   /* Up to the character that differs. */
   assert_in_range((int)get_number(runs[2], "n_reused_tokens"), 30, (int)n_prompt - 10);
   for (int i = 0; i < 3; i++) json_decref(runs[i]);
+  assert_error(WEFT(NULL, "run", at.endless, "x", "--exact", "--session", path), 1, "was saved without --exact");
   FILE *file = fopen(path, "ab");
   assert_non_null(file);
   fputc('x', file);

@@ -78,6 +78,7 @@ static weft_status open_backends(weft_device *device, const weft_device_options 
   if (status) return status;
   status = o->kind == WEFT_DEVICE_CPU ? WEFT_ENODEVICE : open_gpu(device, o);
   if (status && o->kind == WEFT_DEVICE_GPU) return status;
+  device->is_exact = o->arithmetic == WEFT_EXACT;
   if (status) { /* the CPU it is */
     device->backend = device->host;
     device->host = NULL;

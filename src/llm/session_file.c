@@ -25,7 +25,8 @@ enum { VERSION = 1, CHECKSUM_BYTES = 8 };
 typedef struct header {
   char magic[8];
   uint32_t version, n_layers;
-  char dtype[8];  /* of the cache, "f16"; zeros behind it */
+  char dtype[7]; /* of the cache, "f16"; zeros behind it */
+  uint8_t is_exact;
   uint64_t model; /* fingerprint */
   uint64_t key_block_bytes, value_block_bytes;
   uint32_t n_tokens, n_block_positions;
@@ -68,6 +69,7 @@ static weft_status make_header(const weft_session *s, uint32_t n_tokens, uint64_
   weft__kv_layout layout = weft__kv_get_layout(s->cache);
   *h = (header){
       .version = VERSION,
+      .is_exact = weft_model_device(s->model)->is_exact,
       .n_layers = (uint32_t)layout.n_layers,
       .key_block_bytes = layout.key_block_bytes,
       .value_block_bytes = layout.value_block_bytes,
@@ -178,6 +180,9 @@ static weft_status check_owner(const weft_session *s, const header *h, const cha
   if (memcmp(own.dtype, h->dtype, sizeof own.dtype) != 0)
     return weft__error(WEFT_EINVAL, "%s: was saved with a %.*s cache, this one is %s (use the same --kv)", path,
                        (int)sizeof h->dtype, h->dtype, own.dtype);
+  if (own.is_exact != h->is_exact)
+    return weft__error(WEFT_EINVAL, "%s: was saved %s --exact (run so, or use another session file)", path,
+                       h->is_exact ? "with" : "without");
   if (memcmp(&own, h, sizeof own) != 0)
     return weft__error(WEFT_EUNSUPPORTED, "%s: was saved with another layout of the cache (delete it)", path);
   return WEFT_OK;

@@ -111,6 +111,7 @@ struct weft__backend {
 struct weft_device {
   weft__backend *backend;
   weft__backend *host; /* the CPU's, or NULL if `backend` is that */
+  bool is_exact;       /* opened for exact arithmetic */
 };
 
 #endif
