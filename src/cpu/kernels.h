@@ -70,8 +70,8 @@ typedef struct weft__x_tile {
   int32_t *q_start_half; /* [2*n_blocks][n_rows]: the same of 16 columns */
 } weft__x_tile;
 
-/* y[row * y_stride + i] for the tile's rows and the 16 rows i of one weight panel.  Tiles of WEFT__EXPANDED_ROWS rows and more
- * take a quantised panel expanded, lower ones as it is stored. */
+/* y[row * y_stride + i] for the tile's rows and the 16 rows i of one weight panel.  Tiles of WEFT__EXPANDED_ROWS rows and
+ * more take a quantised panel expanded, lower ones as it is stored. */
 typedef void (*weft__panel_product)(const weft__x_tile *tile, const void *panel, float *y, int64_t y_stride);
 typedef void (*weft__panel_expand)(const void *panel, int64_t n_blocks, void *expanded);
 enum { WEFT__EXPANDED_ROWS = 4 };

@@ -52,7 +52,8 @@ typedef struct weft__vocab {
   size_t n_slots;
 } weft__vocab;
 
-/* Reads tokenizer.ggml.tokens and token_type.  EFORMAT: a token is not spelled as it must be, among others.  On failure, too, *vocab is fit for weft__vocab_clear. */
+/* Reads tokenizer.ggml.tokens and token_type.  EFORMAT: a token is not spelled as it must be, among others.  On failure,
+ * too, *vocab is fit for weft__vocab_clear. */
 weft_status weft__vocab_read(weft__vocab *vocab, weft__spelling spelling, const weft_gguf *gguf);
 void weft__vocab_clear(weft__vocab *vocab);
 
