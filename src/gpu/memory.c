@@ -303,6 +303,13 @@ int64_t weft__gpu_window_elements(const weft__gpu *gpu) {
   return (int64_t)(n / 1024 * 1024);
 }
 
+int64_t weft__gpu_span(const weft_tensor *t) {
+  int64_t last = 0;
+  for (int i = 0; i < t->rank; i++)
+    if (t->shape[i] > 1) last += (t->shape[i] - 1) * t->strides[i];
+  return last + 1;
+}
+
 weft__gpu_range weft__gpu_words(const weft__gpu *gpu, const weft__storage *storage, uint64_t first, int64_t n,
                                 uint32_t *offset) {
   uint64_t start = first * 4, aligned = start / gpu->info.limits.storage_alignment * gpu->info.limits.storage_alignment;

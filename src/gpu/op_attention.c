@@ -29,19 +29,13 @@ static uint32_t value_rows(const tiling *t, uint32_t padded_size) {
 static uint32_t row_stride(const weft_tensor *t) { return (uint32_t)t->strides[t->rank - 2]; }
 static uint32_t batch_stride(const weft_tensor *t) { return t->rank == 3 ? (uint32_t)t->strides[0] : 0; }
 
-/* Elements from the first to the last of a tensor. */
-static int64_t span(const weft_tensor *t) {
-  int64_t last = 0;
-  for (int i = 0; i < t->rank; i++) last += (t->shape[i] - 1) * t->strides[i];
-  return last + 1;
-}
-
 bool weft__gpu_attention_fits(const weft__gpu *gpu, const weft__op_call *call) {
   const weft_attention_attrs *attrs = call->attrs;
   int64_t window = weft__gpu_window_elements(gpu);
   const weft_tensor *q = call->in[0];
-  return weft__n_cols(q) / attrs->n_heads <= MAX_HEAD_SIZE && span(q) <= window && weft_tensor_numel(q) <= window &&
-         span(call->in[1]) <= window && span(call->in[2]) <= window;
+  return weft__n_cols(q) / attrs->n_heads <= MAX_HEAD_SIZE && weft__gpu_span(q) <= window &&
+         weft_tensor_numel(q) <= window && weft__gpu_span(call->in[1]) <= window &&
+         weft__gpu_span(call->in[2]) <= window;
 }
 
 weft_status weft__gpu_attention(weft__backend *backend, const weft__op_call *call) {
@@ -66,9 +60,10 @@ weft_status weft__gpu_attention(weft__backend *backend, const weft__op_call *cal
                                   .y_row = row_stride(y),
                                   .y_batch = batch_stride(y),
                                   .scale = attrs->scale};
-  const weft__gpu_range ranges[] = {
-      weft__gpu_window(gpu, q, 0, span(q), &p.q_offset), weft__gpu_window(gpu, k, 0, span(k), &p.k_offset),
-      weft__gpu_window(gpu, v, 0, span(v), &p.v_offset), weft__gpu_window(gpu, y, 0, span(y), &p.y_offset)};
+  const weft__gpu_range ranges[] = {weft__gpu_window(gpu, q, 0, weft__gpu_span(q), &p.q_offset),
+                                    weft__gpu_window(gpu, k, 0, weft__gpu_span(k), &p.k_offset),
+                                    weft__gpu_window(gpu, v, 0, weft__gpu_span(v), &p.v_offset),
+                                    weft__gpu_window(gpu, y, 0, weft__gpu_span(y), &p.y_offset)};
   const weft__wgsl_const constants[] = {{"BQ", t->bq},
                                         {"BK", t->bk},
                                         {"NX", t->nx},

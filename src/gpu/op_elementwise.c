@@ -34,19 +34,11 @@ static bool is_flat(const weft_tensor *t) { return weft__is_contiguous(t) && t->
 
 /* ---- strided and broadcast operands ---- */
 
-/* Elements from a tensor's first to its last. */
-static int64_t span(const weft_tensor *t) {
-  int64_t last = 0;
-  for (int i = 0; i < t->rank; i++)
-    if (t->shape[i] > 1) last += (t->shape[i] - 1) * t->strides[i];
-  return last + 1;
-}
-
 static weft_status run_strided(weft__gpu *gpu, uint32_t op, const weft_tensor *a, const weft_tensor *b,
                                const weft_tensor *out) {
   const weft__wgsl_const constants[] = {{"OP", op}, {NULL, 0}};
   int64_t n = weft_tensor_numel(out), window = weft__gpu_window_elements(gpu);
-  if (span(a) > window || span(b) > window)
+  if (weft__gpu_span(a) > window || weft__gpu_span(b) > window)
     return weft__error(WEFT_EUNSUPPORTED, "%s: a strided or broadcast operand larger than one binding (%lld elements)",
                        gpu->info.name, (long long)window);
   weft__gpu_binary_params p = {.rank = (uint32_t)out->rank};
@@ -61,8 +53,8 @@ static weft_status run_strided(weft__gpu *gpu, uint32_t op, const weft_tensor *a
     p.n = (uint32_t)count;
     p.first = (uint32_t)first;
     weft__gpu_range ranges[3];
-    ranges[0] = weft__gpu_window(gpu, a, 0, span(a), &p.a_offset);
-    ranges[1] = weft__gpu_window(gpu, b, 0, span(b), &p.b_offset);
+    ranges[0] = weft__gpu_window(gpu, a, 0, weft__gpu_span(a), &p.a_offset);
+    ranges[1] = weft__gpu_window(gpu, b, 0, weft__gpu_span(b), &p.b_offset);
     ranges[2] = weft__gpu_window(gpu, out, first, count, &p.y_offset);
     status = weft__gpu_dispatch(gpu, WEFT__KERNEL_binary, constants, ranges, &p,
                                 (uint64_t)((count + STRIDED_PER_GROUP - 1) / STRIDED_PER_GROUP));
