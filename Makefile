@@ -127,7 +127,7 @@ say = $(if $(V),,@$(if $(quiet),,echo "  $(1) $(patsubst $(BUILD)/%,%,$@)";))
 
 .DEFAULT_GOAL := build
 .DELETE_ON_ERROR:
-.PHONY: setup setup-dev build run test run-suites test-programs objects format lint check bench fuzz corpus clean install uninstall help FORCE
+.PHONY: setup setup-dev build run test run-suites test-programs objects docs format lint check bench fuzz corpus clean install uninstall help FORCE
 
 build: $(LIB) $(if $(APP_SRC),$(APP)) ## build the library and the program (the default)
 
@@ -264,6 +264,12 @@ LINT = $(patsubst %,lint/%,$(LIB_SRC) $(APP_SRC) $(wildcard tests/*.c tests/*/*.
 $(LINT): lint/%: % FORCE
 	@clang-tidy --quiet $< -- $(flags) 2>/dev/null
 lint: $(LINT) ## look for bugs with clang-tidy
+
+# The reference of the operators is made from their table.
+docs: ## write docs/operators.md anew
+	@mkdir -p $(BUILD)
+	@$(CC) -std=c11 $(WARNINGS) -Iinclude -o $(BUILD)/operators_page tools/operators_page.c
+	@$(BUILD)/operators_page >docs/operators.md
 
 check: ## format, lint, include and name rules, sanitizers, clang, Windows and arm64 compilers
 	@tools/check.sh

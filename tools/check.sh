@@ -7,7 +7,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 
-stages=(format scripts includes headers names gcc clang none lint windows arm64 neon address thread)
+stages=(format scripts includes headers names docs gcc clang none lint windows arm64 neon address thread)
 
 # The makes below are their own, whatever make called this script with.
 unset MAKEFLAGS MAKELEVEL MFLAGS
@@ -44,6 +44,9 @@ stage_names() {
   ! git ls-files -co --exclude-standard -z | xargs -0 grep -nIE "$hosts|[\"'( =]$folders" -- |
     grep -vE '^tools/check\.sh:'
 }
+
+# The operators' reference is the one that their table makes.
+stage_docs() { make --no-print-directory -s docs && git diff --exit-code --stat -- docs/operators.md; }
 
 # What the archive offers begins with weft_, and a file has at most one changing global, a struct that names its state.
 check_symbols() {

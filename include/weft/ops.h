@@ -190,17 +190,19 @@ typedef struct weft_attention_attrs {
 #define WEFT_OP_INPUTS_5 WEFT_OP_INPUTS_4, weft_tensor *e
 #define WEFT_OP_INPUTS_6 WEFT_OP_INPUTS_5, weft_tensor *f
 #define WEFT_OP_INPUTS_7 WEFT_OP_INPUTS_6, weft_tensor *g
+#define WEFT_OP_INPUTS_8 WEFT_OP_INPUTS_7, weft_tensor *h
+#define WEFT_OP_INPUTS_9 WEFT_OP_INPUTS_8, weft_tensor *i
 #define WEFT_OP_PLAIN(name)
 #define WEFT_OP_ATTRS(name) , const weft_##name##_attrs *attrs
 
-#define WEFT_OP(name, n_inputs, attributes, formula)                                                                   \
+#define WEFT_OP(name, n_inputs, attributes, formula, gradient, cost)                                                   \
   WEFT_API weft_tensor *weft_##name(weft_scope *scope, WEFT_OP_INPUTS_##n_inputs WEFT_OP_##attributes(name));
 #include "weft/ops.def"
 #undef WEFT_OP
 
 /* The operators' indices, for tables. */
 typedef enum weft_op {
-#define WEFT_OP(name, n_inputs, attributes, formula) WEFT_OP_ID_##name,
+#define WEFT_OP(name, n_inputs, attributes, formula, gradient, cost) WEFT_OP_ID_##name,
 #include "weft/ops.def"
 #undef WEFT_OP
   WEFT_OP_COUNT

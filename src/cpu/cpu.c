@@ -81,8 +81,8 @@ static const weft__backend_class CPU_CLASS = {
     .measure_flops = weft__cpu_measure_flops,
     .ops =
         {
-#define WEFT_OP(name, n_inputs, attributes, formula) [WEFT_OP_ID_##name] = weft__cpu_##name,
-#define WEFT_LOWERED(name, n_inputs, attributes, formula)
+#define WEFT_OP(name, n_inputs, attributes, formula, gradient, cost) [WEFT_OP_ID_##name] = weft__cpu_##name,
+#define WEFT_LOWERED(name, n_inputs, attributes, formula, gradient, cost)
 #include "weft/ops.def"
 #undef WEFT_OP
         },

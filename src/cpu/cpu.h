@@ -114,9 +114,9 @@ weft_status weft__cpu_measure_flops(weft__backend *backend, double *flops_per_s)
 
 /* ---- op_*.c: one function an operator ---- */
 
-#define WEFT_OP(name, n_inputs, attributes, formula)                                                                   \
+#define WEFT_OP(name, n_inputs, attributes, formula, gradient, cost)                                                   \
   weft_status weft__cpu_##name(weft__backend *backend, const weft__op_call *call);
-#define WEFT_LOWERED(name, n_inputs, attributes, formula)
+#define WEFT_LOWERED(name, n_inputs, attributes, formula, gradient, cost)
 #include "weft/ops.def"
 #undef WEFT_OP
 

@@ -126,8 +126,9 @@ uint32_t weft__gpu_kernel_params_bytes(weft__gpu_kernel kernel);
 
 /* ---- views of tensors for shaders ---- */
 
-/* The window of a tensor's storage that begins at element `first` (f32) and holds n elements: the range starts on a
- * boundary that a binding may have, and *offset is the window's first element within it. */
+/* The window of a tensor's storage that begins at element `first` and holds n elements of 2 or 4 bytes: the range starts on
+ * a boundary that a binding may have, and *offset is the window's first element within it.  Of halves the first may be
+ * the upper one of a word. */
 weft__gpu_range weft__gpu_window(const weft__gpu *gpu, const weft_tensor *t, int64_t first, int64_t n,
                                  uint32_t *offset);
 /* The same for n words from word `first` of a storage on; *offset is in words. */
@@ -135,7 +136,7 @@ weft__gpu_range weft__gpu_words(const weft__gpu *gpu, const weft__storage *stora
                                 uint32_t *offset);
 /* Elements from a tensor's first to its last, by its strides. */
 int64_t weft__gpu_span(const weft_tensor *t);
-/* Elements that fit a binding after the worst alignment: a multiple of 1024. */
+/* Elements of 4 bytes that fit a binding after the worst alignment: a multiple of 1024. */
 int64_t weft__gpu_window_elements(const weft__gpu *gpu);
 
 /* ---- op_*.c ---- */

@@ -27,7 +27,7 @@ static const struct {
 #undef WEFT_KERNEL
 };
 
-enum { MAX_CONSTANTS = 10 };
+enum { MAX_CONSTANTS = 16 };
 
 /* One pipeline and what it was made for. */
 typedef struct entry {

@@ -310,18 +310,26 @@ int64_t weft__gpu_span(const weft_tensor *t) {
   return last + 1;
 }
 
-weft__gpu_range weft__gpu_words(const weft__gpu *gpu, const weft__storage *storage, uint64_t first, int64_t n,
-                                uint32_t *offset) {
-  uint64_t start = first * 4, aligned = start / gpu->info.limits.storage_alignment * gpu->info.limits.storage_alignment;
+/* n elements of `size` bytes from element `first` of a storage on. */
+static weft__gpu_range elements(const weft__gpu *gpu, const weft__storage *storage, uint64_t first, int64_t n,
+                                uint64_t size, uint32_t *offset) {
+  uint64_t start = first * size, alignment = gpu->info.limits.storage_alignment,
+           aligned = start / alignment * alignment;
   size_t capacity;
   weft__size_class(storage->n_bytes, &capacity);
-  uint64_t n_bytes = (start - aligned + (uint64_t)(n > 0 ? n : 1) * 4 + 15) / 16 * 16; /* no binding is empty */
+  uint64_t n_bytes = (start - aligned + (uint64_t)(n > 0 ? n : 1) * size + 15) / 16 * 16; /* no binding is empty */
   if (aligned + n_bytes > capacity) n_bytes = capacity - aligned;
-  *offset = (uint32_t)((start - aligned) / 4);
+  *offset = (uint32_t)((start - aligned) / size);
   return (weft__gpu_range){storage->buffer, aligned, n_bytes};
+}
+
+weft__gpu_range weft__gpu_words(const weft__gpu *gpu, const weft__storage *storage, uint64_t first, int64_t n,
+                                uint32_t *offset) {
+  return elements(gpu, storage, first, n, 4, offset);
 }
 
 weft__gpu_range weft__gpu_window(const weft__gpu *gpu, const weft_tensor *t, int64_t first, int64_t n,
                                  uint32_t *offset) {
-  return weft__gpu_words(gpu, t->storage, (uint64_t)(t->offset + first), n, offset);
+  uint64_t size = (uint64_t)weft__dtype_get(t->dtype)->block_bytes;
+  return elements(gpu, t->storage, (uint64_t)(t->offset + first), n, size, offset);
 }

@@ -13,7 +13,7 @@
 
 typedef struct weft__backend weft__backend;
 
-enum { WEFT__OP_MAX_INPUTS = 7 };
+enum { WEFT__OP_MAX_INPUTS = 9 };
 
 /* What a weight is for; decides the layout that a backend keeps it in. */
 typedef enum weft__weight_use {

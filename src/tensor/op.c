@@ -9,10 +9,12 @@
   [WEFT_OP_ID_##name] = {#name, n_inputs, HAS_ATTRS_##attributes, formula, weft__shape_##name, lowering, in_place},
 
 static const weft__op_row OPS[WEFT_OP_COUNT] = {
-#define WEFT_OP(name, n_inputs, attributes, formula) ROW(name, n_inputs, attributes, formula, NULL, false)
-#define WEFT_COMPOSITE(name, n_inputs, attributes, formula)                                                            \
+#define WEFT_OP(name, n_inputs, attributes, formula, gradient, cost)                                                   \
+  ROW(name, n_inputs, attributes, formula, NULL, false)
+#define WEFT_COMPOSITE(name, n_inputs, attributes, formula, gradient, cost)                                            \
   ROW(name, n_inputs, attributes, formula, weft__lower_##name, false)
-#define WEFT_IN_PLACE(name, n_inputs, attributes, formula) ROW(name, n_inputs, attributes, formula, NULL, true)
+#define WEFT_IN_PLACE(name, n_inputs, attributes, formula, gradient, cost)                                             \
+  ROW(name, n_inputs, attributes, formula, NULL, true)
 #include "weft/ops.def"
 #undef WEFT_OP
 };
@@ -81,10 +83,12 @@ weft_tensor *weft__op_run(weft_scope *scope, weft_op op, weft_tensor *const *in,
 #define OPERANDS_5 OPERANDS_4, e
 #define OPERANDS_6 OPERANDS_5, f
 #define OPERANDS_7 OPERANDS_6, g
+#define OPERANDS_8 OPERANDS_7, h
+#define OPERANDS_9 OPERANDS_8, i
 #define ATTRS_POINTER_PLAIN NULL
 #define ATTRS_POINTER_ATTRS attrs
 
-#define WEFT_OP(name, n_inputs, attributes, formula)                                                                   \
+#define WEFT_OP(name, n_inputs, attributes, formula, gradient, cost)                                                   \
   weft_tensor *weft_##name(weft_scope *scope, WEFT_OP_INPUTS_##n_inputs WEFT_OP_##attributes(name)) {                  \
     weft_tensor *const in[] = {OPERANDS_##n_inputs};                                                                   \
     return weft__op_run(scope, WEFT_OP_ID_##name, in, ATTRS_POINTER_##attributes, false);                              \

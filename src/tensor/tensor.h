@@ -95,13 +95,13 @@ unsigned weft__reduced_axes(const weft__op_call *call);
 weft_status weft__op_fallback(weft__backend *backend, const weft__op_row *row, const weft__op_call *call);
 
 /* shape_rules.c and lower.c: one function an operator, named by its row. */
-#define WEFT_OP(name, n_inputs, attributes, formula)                                                                   \
+#define WEFT_OP(name, n_inputs, attributes, formula, gradient, cost)                                                   \
   weft_status weft__shape_##name(const weft__op_call *call, weft__shape *out);
 #include "weft/ops.def"
 #undef WEFT_OP
 
-#define WEFT_OP(name, n_inputs, attributes, formula)
-#define WEFT_COMPOSITE(name, n_inputs, attributes, formula)                                                            \
+#define WEFT_OP(name, n_inputs, attributes, formula, gradient, cost)
+#define WEFT_COMPOSITE(name, n_inputs, attributes, formula, gradient, cost)                                            \
   weft_tensor *weft__lower_##name(weft_scope *scope, const weft__op_call *call);
 #include "weft/ops.def"
 #undef WEFT_OP

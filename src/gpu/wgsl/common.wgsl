@@ -37,3 +37,26 @@ fn rms_factor(sums: vec2<f32>, n: u32, eps: f32) -> f32 {
 fn signed_nibbles(word: u32) -> u32 {
   return ((word & 0x0f0f0f0fu | 0x80808080u) - 0x08080808u) ^ 0x80808080u;
 }
+
+// ---- elements of any dtype, in arrays of words; dtypes are numbered as weft_dtype ----
+
+const F32 = 0u;
+const F16 = 1u;
+const BF16 = 2u;
+const I32 = 3u;
+
+// The word that holds element `index`.
+fn word_at(dtype: u32, index: u32) -> u32 {
+  return select(index, index / 2u, dtype == F16 || dtype == BF16);
+}
+
+// Element `index`, an f32, f16 or bf16, out of its word.
+fn real_in(word: u32, dtype: u32, index: u32) -> f32 {
+  if (dtype == F16) {
+    return unpack2x16float(word)[index % 2u];
+  }
+  if (dtype == BF16) {
+    return bitcast<f32>(select(word << 16u, word & 0xffff0000u, index % 2u == 1u));
+  }
+  return bitcast<f32>(word);
+}
