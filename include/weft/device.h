@@ -54,7 +54,8 @@ WEFT_API void weft_device_close(weft_device *device);
 WEFT_API const char *weft_device_name(const weft_device *device);
 
 /* A GPU records operators and submits them together: when a tensor is read, when some hundreds have been recorded, or by
- * flush.  sync waits until all work has finished; errors of the device come out of both.  No-ops on the CPU. */
+ * flush.  sync waits until all work has finished; errors of the device come out of both.  EINVAL of sync, or of a read: an
+ * operator recorded before was given an index out of range (weft/ops.h).  No-ops on the CPU. */
 WEFT_API weft_status weft_device_flush(weft_device *device);
 /* Begins a batch of one's own: what was recorded before is submitted, so that the next flush submits just what follows. */
 WEFT_API weft_status weft_device_begin_batch(weft_device *device);

@@ -1,8 +1,10 @@
 /* weft/ops.h - the operators.
  *
  * An operator makes a new tensor in `scope`.  Given a NULL operand it returns NULL with the error already set, so a whole
- * expression is checked once, at its end.  Wrong shapes, dtypes or devices: NULL, EINVAL.  Rows, formulas and shapes:
- * weft/ops.def. */
+ * expression is checked once, at its end.  Wrong shapes, dtypes or devices: NULL, EINVAL.  What is wrong in an operand's
+ * contents, an index out of range, is EINVAL, too: on the CPU at once; a GPU makes the result without the elements that
+ * the index stands for, and the device's next read or sync tells (of one; which one is open if several are wrong).
+ * Rows, formulas and shapes: weft/ops.def. */
 #ifndef WEFT_OPS_H
 #define WEFT_OPS_H
 

@@ -70,8 +70,7 @@ weft_status weft__cpu_embed(weft__backend *backend, const weft__op_call *call) {
   int64_t n = call->in[1]->shape[0];
   for (int64_t i = 0; i < n; i++)
     if (l.ids[i] < 0 || l.ids[i] >= l.table->shape[0])
-      return weft__error(WEFT_EINVAL, "embed: id %d is outside the table's %lld rows", l.ids[i],
-                         (long long)l.table->shape[0]);
+      return weft__fault(call->op, WEFT__FAULT_TABLE_ROW, (const int64_t[4]){l.ids[i], l.table->shape[0]});
   weft__cpu_rows(weft__cpu_of(backend), n, l.table->shape[1], embed_rows, &l);
   return WEFT_OK;
 }

@@ -14,8 +14,7 @@ static weft_status check_indices(const weft__op_call *call, int axis) {
     for (int64_t i = 0; i < n; i++) {
       int32_t index = indices[i * b->strides[b->rank - 1]];
       if (index < 0 || index >= extent)
-        return weft__error(WEFT_EINVAL, "%s: index %d (element %lld of b) is outside the %lld elements of axis %d",
-                           weft__op_get(call->op)->name, (int)index, (long long)(row * n + i), (long long)extent, axis);
+        return weft__fault(call->op, WEFT__FAULT_INDEX, (const int64_t[4]){index, row * n + i, extent, axis});
     }
   }
   return WEFT_OK;

@@ -36,16 +36,14 @@ static int64_t window_begin(int64_t last, int64_t window) {
 
 /* Checks that token n's slot, position and the blocks of its last `window` positions (0: of all) exist: indices come
  * from the caller's memory. */
-static weft_status check_token(const paging *p, int64_t n, int64_t window) {
+static weft_status check_token(weft_op op, const paging *p, int64_t n, int64_t window) {
   int64_t slot = p->slots[n], last = p->positions[n];
   if (slot < 0 || slot >= p->n_slots || last < 0 || last / WEFT_KV_BLOCK >= p->n_blocks_per_slot)
-    return weft__error(WEFT_EINVAL, "kv cache: token %lld has slot %lld and position %lld, outside the block table",
-                       (long long)n, (long long)slot, (long long)last);
+    return weft__fault(op, WEFT__FAULT_TOKEN_PLACE, (const int64_t[4]){n, slot, last});
   for (int64_t b = window_begin(last, window) / WEFT_KV_BLOCK; b <= last / WEFT_KV_BLOCK; b++) {
     int32_t block = slot_blocks(p, n)[b];
     if (block < 0 || block >= p->n_blocks)
-      return weft__error(WEFT_EINVAL, "kv cache: slot %lld has no block for position %lld", (long long)slot,
-                         (long long)(b * WEFT_KV_BLOCK));
+      return weft__fault(op, WEFT__FAULT_NO_BLOCK, (const int64_t[4]){slot, b * WEFT_KV_BLOCK});
   }
   return WEFT_OK;
 }
@@ -146,7 +144,7 @@ weft_status weft__cpu_kv_append(weft__backend *backend, const weft__op_call *cal
   append_loop l = {cpu->kernels, get_paging(call->in[0], call->in[1], call->in + 4), call->in[2], call->in[3]};
   int64_t n = l.k->shape[0];
   for (int64_t i = 0; i < n; i++) {
-    weft_status status = check_token(&l.at, i, 1);
+    weft_status status = check_token(call->op, &l.at, i, 1);
     if (status) return status;
   }
   weft__cpu_rows(cpu, n, 4 * l.k->shape[1], append_rows, &l); /* 4: the writes are scattered */
@@ -249,7 +247,7 @@ weft_status weft__cpu_paged_attention(weft__backend *backend, const weft__op_cal
   int64_t n_tokens = l.q->shape[0], head_size = l.at.keys->shape[2], n_groups = l.at.keys->shape[1];
   if (n_tokens == 0) return WEFT_OK;
   for (int64_t i = 0; i < n_tokens; i++) {
-    weft_status status = check_token(&l.at, i, l.attrs->window);
+    weft_status status = check_token(call->op, &l.at, i, l.attrs->window);
     if (status) return status;
   }
   token_run *runs = weft__alloc((size_t)n_tokens, sizeof *runs);

@@ -5,7 +5,10 @@
  * work in flight is bounded.  Errors are collected by the library and come out of submit and wait. */
 #include "gpu/gpu.h"
 
+#include <assert.h>
 #include <string.h> /* memcpy */
+
+enum { MAX_BUFFERS = 9 }; /* of a kernel, and that of faults */
 
 weft_status weft__gpu_batch_open(weft__gpu *gpu) {
   gpu->arena_data = weft__alloc(WEFT__ARENA_SLOTS, WEFT__SLOT_BYTES);
@@ -36,7 +39,9 @@ weft_status weft__gpu_submit(weft__gpu *gpu) {
 }
 
 weft_status weft__gpu_wait(weft__gpu *gpu) {
-  weft_status status = weft__gpu_submit(gpu);
+  uint32_t word; /* read for the fault words that come with it */
+  weft_status status = gpu->faults.is_due ? weft__gpu_read(&gpu->base, gpu->faults.buffer, 0, &word, sizeof word)
+                                          : weft__gpu_submit(gpu);
   gpu->abi->poll(gpu->device, true);
   gpu->n_in_flight = 0;
   return status ? status : gpu->abi->take_error(gpu->device);
@@ -50,7 +55,12 @@ weft_status weft__gpu_dispatch3(weft__gpu *gpu, weft__gpu_kernel kernel, const w
     weft_status status = weft__gpu_submit(gpu);
     if (status) return status;
   }
-  weft__gpu_bindings *bindings = gpu->abi->bindings_create(gpu->device, pipeline, ranges, gpu->arena);
+  weft__gpu_range bound[MAX_BUFFERS];
+  int n_buffers = weft__gpu_kernel_n_buffers(kernel);
+  assert(n_buffers < MAX_BUFFERS);
+  memcpy(bound, ranges, (size_t)n_buffers * sizeof *ranges);
+  bound[n_buffers] = (weft__gpu_range){gpu->faults.buffer, 0, WEFT__FAULT_BYTES};
+  weft__gpu_bindings *bindings = gpu->abi->bindings_create(gpu->device, pipeline, bound, gpu->arena);
   uint32_t slot = (uint32_t)gpu->n_recorded * WEFT__SLOT_BYTES;
   memcpy(gpu->arena_data + slot, params, weft__gpu_kernel_params_bytes(kernel));
   if (!bindings) {
@@ -61,6 +71,7 @@ weft_status weft__gpu_dispatch3(weft__gpu *gpu, weft__gpu_kernel kernel, const w
   gpu->abi->dispatch(gpu->device, pipeline, bindings, slot, groups);
   gpu->abi->bindings_destroy(bindings);
   gpu->n_recorded++;
+  gpu->faults.is_due |= weft__gpu_kernel_notes_faults(kernel);
   return status;
 }
 

@@ -14,6 +14,7 @@ static void gpu_destroy(weft__backend *backend) {
     weft__gpu_pipelines_free(gpu);
     weft__gpu_memory_free(gpu);
     weft__gpu_batch_close(gpu);
+    weft__gpu_faults_close(gpu);
     weft_free(gpu->trace);
     gpu->abi->device_close(gpu->device);
   }
@@ -101,6 +102,7 @@ static bool are_rows(const weft_tensor *t) {
 }
 
 static bool gpu_supports(const weft__backend *backend, const weft__op_call *call) {
+  if (call->op == WEFT_OP_ID_gather) return true; /* of any dtype */
   if (!are_dtypes_supported(call)) return false;
   switch (call->op) {
   case WEFT_OP_ID_softmax:
@@ -140,6 +142,7 @@ static const weft__backend_class GPU_CLASS = {
             [WEFT_OP_ID_attention] = weft__gpu_attention,
             [WEFT_OP_ID_concat] = weft__gpu_concat,
             [WEFT_OP_ID_rms_norm] = weft__gpu_rms_norm,
+            [WEFT_OP_ID_gather] = weft__gpu_gather,
             [WEFT_OP_ID_matmul] = weft__gpu_matmul,
             [WEFT_OP_ID_matmul_nt] = weft__gpu_matmul_nt,
         },
@@ -208,6 +211,7 @@ static weft_status open_device(weft__gpu *gpu, const weft__gpu_options *o) {
   if (!status) status = weft__gpu_memory_create(&gpu->memory);
   if (!status) status = weft__gpu_pipelines_create(&gpu->pipelines);
   if (!status) status = weft__gpu_batch_open(gpu);
+  if (!status) status = weft__gpu_faults_open(gpu);
   if (!status) status = weft__gpu_trace_open(gpu);
   return status;
 }

@@ -34,6 +34,10 @@ typedef enum weft__gpu_kernel {
   WEFT__KERNEL_COUNT
 } weft__gpu_kernel;
 
+/* Of `written` in kernels.def: a kernel that may note faults (faults.c).  Its text may call note_fault and note_index of
+ * faults.wgsl; that binding follows its own, is not counted among them, and is bound by the dispatch. */
+#define WEFT__NOTES_FAULTS (1u << 31)
+
 typedef struct weft__pipelines weft__pipelines;
 
 /* ---- memory.c ---- */
@@ -46,6 +50,7 @@ enum {
   WEFT__SLOT_BYTES = 256,   /* of the parameter arena: a dispatch's block, aligned for a dynamic offset */
   WEFT__ARENA_SLOTS = 1024, /* dispatches between two submits */
   WEFT__MAX_IN_FLIGHT = 16, /* submits between two waits */
+  WEFT__FAULT_BYTES = 32,   /* of the words that kernels note faults in */
 };
 
 typedef struct weft__gpu {
@@ -69,6 +74,10 @@ typedef struct weft__gpu {
   bool has_copies;
   int n_in_flight;               /* submits since the last wait */
   struct weft__gpu_trace *trace; /* NULL unless WEFT_GPU_TRACE is set */
+  struct {
+    weft__gpu_buffer *buffer; /* storage */
+    bool is_due;              /* a kernel that may note faults has been recorded since they were looked at */
+  } faults;
 } weft__gpu;
 
 static inline weft__gpu *weft__gpu_of(weft__backend *backend) { return (weft__gpu *)backend; }
@@ -108,8 +117,15 @@ weft_status weft__gpu_dispatch3(weft__gpu *gpu, weft__gpu_kernel kernel, const w
                                 const weft__gpu_range *ranges, const void *params, const uint32_t groups[3]);
 /* Submits what is recorded; errors since the last call come out. */
 weft_status weft__gpu_submit(weft__gpu *gpu);
-/* Submits and waits for all work. */
+/* Submits and waits for all work; tells the faults that kernels noted. */
 weft_status weft__gpu_wait(weft__gpu *gpu);
+
+/* ---- faults.c ---- */
+
+weft_status weft__gpu_faults_open(weft__gpu *gpu);
+void weft__gpu_faults_close(weft__gpu *gpu);
+/* After a read that brought the fault words: EINVAL if a kernel has noted one, and the next may. */
+weft_status weft__gpu_faults_tell(weft__gpu *gpu, const uint32_t *words);
 
 /* ---- trace.c: no-ops unless WEFT_GPU_TRACE is set ---- */
 
@@ -123,6 +139,9 @@ weft_status weft__gpu_pipelines_create(weft__pipelines **out);
 void weft__gpu_pipelines_free(weft__gpu *gpu);
 weft__gpu_pipeline *weft__gpu_pipeline_get(weft__gpu *gpu, weft__gpu_kernel kernel, const weft__wgsl_const *constants);
 uint32_t weft__gpu_kernel_params_bytes(weft__gpu_kernel kernel);
+/* Storage buffers of a kernel without that of faults, and whether it has that. */
+int weft__gpu_kernel_n_buffers(weft__gpu_kernel kernel);
+bool weft__gpu_kernel_notes_faults(weft__gpu_kernel kernel);
 
 /* ---- views of tensors for shaders ---- */
 
@@ -171,5 +190,6 @@ weft_status weft__gpu_concat(weft__backend *backend, const weft__op_call *call);
 weft_status weft__gpu_rms_norm(weft__backend *backend, const weft__op_call *call);
 weft_status weft__gpu_matmul(weft__backend *backend, const weft__op_call *call);
 weft_status weft__gpu_matmul_nt(weft__backend *backend, const weft__op_call *call);
+weft_status weft__gpu_gather(weft__backend *backend, const weft__op_call *call);
 
 #endif

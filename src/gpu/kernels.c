@@ -61,6 +61,8 @@ void weft__gpu_pipelines_free(weft__gpu *gpu) {
 }
 
 uint32_t weft__gpu_kernel_params_bytes(weft__gpu_kernel kernel) { return KERNELS[kernel].params_bytes; }
+int weft__gpu_kernel_n_buffers(weft__gpu_kernel kernel) { return KERNELS[kernel].n_buffers; }
+bool weft__gpu_kernel_notes_faults(weft__gpu_kernel kernel) { return KERNELS[kernel].written & WEFT__NOTES_FAULTS; }
 
 static bool is_for(const entry *e, const weft__wgsl_const *constants) {
   int i = 0;
@@ -71,21 +73,38 @@ static bool is_for(const entry *e, const weft__wgsl_const *constants) {
   return !e->names[i];
 }
 
+/* The binding of faults after the kernel's own, the kinds of faults, and what notes them. */
+static weft_status add_faults(weft__bytes *text, weft__gpu_kernel kernel) {
+  static const char *const kinds[] = {
+#define WEFT_FAULT(name, text) "FAULT_" #name,
+#include "tensor/faults.def"
+#undef WEFT_FAULT
+  };
+  weft_status status =
+      weft__bytes_printf(text, "@group(0) @binding(%d) var<storage, read_write> faults: array<atomic<u32>>;\n%s",
+                         KERNELS[kernel].n_buffers, WGSL_faults);
+  for (size_t i = 0; i < WEFT_COUNT(kinds) && !status; i++)
+    status = weft__bytes_printf(text, "const %s = %uu;\n", kinds[i], (unsigned)i);
+  return status;
+}
+
 /* Builds the text and the pipeline; NULL with the error set. */
 static weft__gpu_pipeline *build(weft__gpu *gpu, weft__gpu_kernel kernel, const weft__wgsl_const *constants) {
   weft__bytes text = {0};
   weft_status status = weft__wgsl_specialise(KERNELS[kernel].wgsl, constants, &text);
   const char *dot = gpu->info.features & WEFT__GPU_PACKED_DOT ? WGSL_dot_packed : WGSL_dot_plain;
   if (!status) status = weft__bytes_printf(&text, "%s%s%s", WGSL_common, dot, KERNELS[kernel].params);
-  if (!status)
-    status = weft__bytes_printf(&text, "@group(0) @binding(%d) var<uniform> p: Params;\n", KERNELS[kernel].n_buffers);
+  bool notes_faults = weft__gpu_kernel_notes_faults(kernel);
+  int n_storage = KERNELS[kernel].n_buffers + notes_faults;
+  if (!status && notes_faults) status = add_faults(&text, kernel);
+  if (!status) status = weft__bytes_printf(&text, "@group(0) @binding(%d) var<uniform> p: Params;\n", n_storage);
   weft__gpu_pipeline *pipeline = NULL;
   if (!status) {
     const weft__pipeline_desc desc = {
         .label = KERNELS[kernel].name,
         .wgsl = text.data,
-        .n_storage = KERNELS[kernel].n_buffers,
-        .read_only = ~KERNELS[kernel].written,
+        .n_storage = n_storage,
+        .read_only = ~(KERNELS[kernel].written | (notes_faults ? 1u << KERNELS[kernel].n_buffers : 0)),
         .uniform_bytes = KERNELS[kernel].params_bytes,
         .is_trusted = !gpu->is_checked,
     };

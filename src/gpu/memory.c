@@ -146,8 +146,9 @@ void weft__gpu_free(weft__backend *backend, void *buffer, size_t n_bytes) {
   int c = weft__size_class(n_bytes, &capacity);
   m->live_bytes -= capacity;
   free_buffer *f = weft__alloc(1, sizeof *f);
-  if (!f) { /* no memory for a list entry: wait until it can be destroyed */
-    weft__gpu_wait(gpu);
+  if (!f) { /* no memory for a list entry: wait until it can be destroyed; errors are for who can be told */
+    weft__gpu_submit(gpu);
+    gpu->abi->poll(gpu->device, true);
     gpu->abi->buffer_destroy(buffer);
     return;
   }
@@ -190,13 +191,15 @@ static weft_status wait_mapped(weft__gpu *gpu, weft__gpu_buffer *buffer) {
   return status ? status : weft__error(WEFT_EDEVICE, "%s: a transfer failed", gpu->info.name);
 }
 
-/* Reads whole words; at most STAGING_BYTES. */
+/* Reads whole words, at most STAGING_BYTES; the fault words, if they are due, come behind them. */
 static weft_status read_words(weft__gpu *gpu, weft__gpu_buffer *buffer, uint64_t offset, void *data, size_t n_bytes) {
   weft__gpu_memory *m = gpu->memory;
   const weft__abi *abi = gpu->abi;
-  if (m->readback_bytes < n_bytes) {
+  bool is_fault_due = gpu->faults.is_due;
+  size_t n_mapped = n_bytes + (is_fault_due ? WEFT__FAULT_BYTES : 0);
+  if (m->readback_bytes < n_mapped) {
     size_t capacity;
-    weft__size_class(n_bytes, &capacity);
+    weft__size_class(n_mapped, &capacity);
     abi->buffer_destroy(m->readback);
     m->readback = NULL;
     m->readback_bytes = 0;
@@ -205,15 +208,22 @@ static weft_status read_words(weft__gpu *gpu, weft__gpu_buffer *buffer, uint64_t
     m->readback_bytes = capacity;
   }
   abi->copy(gpu->device, m->readback, 0, buffer, offset, n_bytes);
+  if (is_fault_due) abi->copy(gpu->device, m->readback, n_bytes, gpu->faults.buffer, 0, WEFT__FAULT_BYTES);
   gpu->has_copies = true;
   weft_status status = weft__gpu_submit(gpu);
   if (status) return status;
-  abi->read_begin(gpu->device, m->readback, n_bytes);
+  abi->read_begin(gpu->device, m->readback, n_mapped);
   status = wait_mapped(gpu, m->readback);
-  if (!status) copy_on_host(m, data, abi->read_data(m->readback, n_bytes), n_bytes);
+  uint32_t faults[WEFT__FAULT_BYTES / 4];
+  if (!status) {
+    const char *mapped = abi->read_data(m->readback, n_mapped);
+    copy_on_host(m, data, mapped, n_bytes);
+    if (is_fault_due) memcpy(faults, mapped + n_bytes, sizeof faults);
+  }
   abi->read_end(m->readback);
   gpu->n_in_flight = 0;
-  return status ? status : abi->take_error(gpu->device);
+  if (!status) status = abi->take_error(gpu->device);
+  return status || !is_fault_due ? status : weft__gpu_faults_tell(gpu, faults);
 }
 
 /* Writes at most STAGING_BYTES through one of two mapped buffers, which is mapped again once the device has read it. */

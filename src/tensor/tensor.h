@@ -94,6 +94,18 @@ unsigned weft__reduced_axes(const weft__op_call *call);
 /* Runs a primitive that `backend` lacks on its fallback (fallback.c). */
 weft_status weft__op_fallback(weft__backend *backend, const weft__op_row *row, const weft__op_call *call);
 
+/* ---- fault.c ---- */
+
+typedef enum weft__fault_kind {
+#define WEFT_FAULT(name, text) WEFT__FAULT_##name,
+#include "tensor/faults.def"
+#undef WEFT_FAULT
+  WEFT__FAULT_COUNT
+} weft__fault_kind;
+
+/* Sets the error of what was found in an operand's contents, EINVAL; numbers that the text lacks are ignored. */
+weft_status weft__fault(weft_op op, weft__fault_kind kind, const int64_t numbers[4]);
+
 /* shape_rules.c and lower.c: one function an operator, named by its row. */
 #define WEFT_OP(name, n_inputs, attributes, formula, gradient, cost)                                                   \
   weft_status weft__shape_##name(const weft__op_call *call, weft__shape *out);

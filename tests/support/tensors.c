@@ -287,6 +287,14 @@ double *test_values(const weft_tensor *t) {
 
 bool test_is_gpu(const test_device *d) { return !strncmp(d->variant, "gpu", 3); }
 
+void test_expect_fault(const test_device *d, const weft_tensor *y, const char *text) {
+  bool is_told_later = y && test_is_gpu(d);
+  if (y && !is_told_later) fail_msg("(%s): taken, not \"%s\"", d->variant, text);
+  assert_int_equal(is_told_later ? weft_device_sync(d->device) : weft_last_status(), WEFT_EINVAL);
+  assert_string_equal(weft_last_error(), text);
+  if (is_told_later) assert_int_equal(weft_device_sync(d->device), WEFT_OK);
+}
+
 int64_t test_broadcast_place(const weft_tensor *t, const weft_tensor *y, int64_t e) {
   int64_t place = 0, step = 1;
   int n_missing = weft_tensor_rank(y) - weft_tensor_rank(t);

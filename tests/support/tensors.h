@@ -76,6 +76,10 @@ void test_expect_shape(const char *what, const weft_tensor *y, weft_dtype dtype,
 void test_expect_values(const char *what, const test_device *d, const weft_tensor *y, const double *want,
                         double relative);
 
+/* Fails unless what an operand holds was refused with EINVAL and this text: `y` is NULL, or on a GPU the next sync tells,
+ * and the one after it no more. */
+void test_expect_fault(const test_device *d, const weft_tensor *y, const char *text);
+
 /* Is it one of the GPU's variants? */
 bool test_is_gpu(const test_device *d);
 
