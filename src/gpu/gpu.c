@@ -87,6 +87,7 @@ static weft_status gpu_load_weight(weft__backend *backend, weft_dtype dtype, int
 /* Whether the kernels take the operands' types: f32 alone, but a weight of matmul_nt may be f16, and that of either
  * product laid out by load_weight. */
 static bool are_dtypes_supported(const weft__op_call *call) {
+  if (call->op == WEFT_OP_ID_softmax || call->op == WEFT_OP_ID_rms_norm) return true; /* every real one */
   for (int i = 0; i < call->n_inputs; i++) {
     const weft_tensor *t = call->in[i];
     bool is_nt = call->op == WEFT_OP_ID_matmul_nt, is_weight = (is_nt || call->op == WEFT_OP_ID_matmul) && i == 1;
@@ -96,18 +97,10 @@ static bool are_dtypes_supported(const weft__op_call *call) {
   return true;
 }
 
-/* Rows of contiguous elements at one stride. */
-static bool are_rows(const weft_tensor *t) {
-  return weft__is_contiguous(t) || (t->rank == 2 && (t->shape[1] <= 1 || t->strides[1] == 1));
-}
-
 static bool gpu_supports(const weft__backend *backend, const weft__op_call *call) {
   if (call->op == WEFT_OP_ID_gather) return true; /* of any dtype */
   if (!are_dtypes_supported(call)) return false;
   switch (call->op) {
-  case WEFT_OP_ID_softmax:
-  case WEFT_OP_ID_rms_norm:
-    return are_rows(call->in[0]);
   case WEFT_OP_ID_attention:
     return weft__gpu_attention_fits((const weft__gpu *)backend, call);
   default:

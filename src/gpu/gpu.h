@@ -31,6 +31,8 @@ typedef enum weft__gpu_kernel {
 #define WEFT_KERNEL(name, params, n_buffers, written) WEFT__KERNEL_##name,
 #include "gpu/kernels.def"
 #undef WEFT_KERNEL
+#undef WEFT_GROUP_KERNEL
+#undef WEFT_ROW_KERNEL
   WEFT__KERNEL_COUNT
 } weft__gpu_kernel;
 
@@ -157,6 +159,27 @@ weft__gpu_range weft__gpu_words(const weft__gpu *gpu, const weft__storage *stora
 int64_t weft__gpu_span(const weft_tensor *t);
 /* Elements of 4 bytes that fit a binding after the worst alignment: a multiple of 1024. */
 int64_t weft__gpu_window_elements(const weft__gpu *gpu);
+
+/* ---- rows.c: operators along the last axis ---- */
+
+typedef struct weft__gpu_row_call weft__gpu_row_call;
+
+/* Dispatches some rows; the block's n, n_rows, axes, offsets and steps are set, and the ranges of a, b and y. */
+typedef weft_status (*weft__gpu_row_function)(weft__gpu *gpu, const weft__gpu_row_call *call, weft__gpu_rows_params *p,
+                                              const weft__gpu_range *ranges);
+
+/* y [...,n] from rows of one or two operands of its shape, real and any view; y is contiguous. */
+struct weft__gpu_row_call {
+  weft_op op;
+  const weft_tensor *a, *b /* or NULL */, *y;
+  weft__gpu_row_function run;
+  const void *context; /* the function's own */
+};
+
+/* Calls the function once or more, each time with as many rows as fit the bindings. */
+weft_status weft__gpu_each_rows(weft__gpu *gpu, const weft__gpu_row_call *call);
+/* All f32, and rows of whole quads on boundaries of quads. */
+bool weft__gpu_are_quads(const weft__gpu_row_call *call, const weft__gpu_rows_params *p);
 
 /* ---- op_*.c ---- */
 

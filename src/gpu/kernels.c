@@ -19,12 +19,20 @@ static const struct {
   uint32_t params_bytes; /* a multiple of 16 */
   int n_buffers;
   uint32_t written;
+  const char *workgroup, *rows; /* texts that are part of the kernel's */
 } KERNELS[WEFT__KERNEL_COUNT] = {
-#define WEFT_KERNEL(name, params, n_buffers, written)                                                                  \
-  [WEFT__KERNEL_##                                                                                                     \
-      name] = {#name, WGSL_##name, PARAMS_##params, sizeof(weft__gpu_##params##_params), n_buffers, written},
+#define ROW(name, params, n_buffers, written, workgroup, rows)                                                         \
+  [WEFT__KERNEL_##name] = {#name,     WGSL_##name, PARAMS_##params, sizeof(weft__gpu_##params##_params),               \
+                           n_buffers, written,     workgroup,       rows},
+#define WEFT_KERNEL(name, params, n_buffers, written) ROW(name, params, n_buffers, written, "", "")
+#define WEFT_GROUP_KERNEL(name, params, n_buffers, written) ROW(name, params, n_buffers, written, WGSL_workgroup, "")
+#define WEFT_ROW_KERNEL(name, params, n_buffers, written)                                                              \
+  ROW(name, params, n_buffers, written, WGSL_workgroup, WGSL_rows)
 #include "gpu/kernels.def"
 #undef WEFT_KERNEL
+#undef WEFT_GROUP_KERNEL
+#undef WEFT_ROW_KERNEL
+#undef ROW
 };
 
 enum { MAX_CONSTANTS = 16 };
@@ -93,9 +101,11 @@ static weft__gpu_pipeline *build(weft__gpu *gpu, weft__gpu_kernel kernel, const 
   weft__bytes text = {0};
   weft_status status = weft__wgsl_specialise(KERNELS[kernel].wgsl, constants, &text);
   const char *dot = gpu->info.features & WEFT__GPU_PACKED_DOT ? WGSL_dot_packed : WGSL_dot_plain;
-  if (!status) status = weft__bytes_printf(&text, "%s%s%s", WGSL_common, dot, KERNELS[kernel].params);
   bool notes_faults = weft__gpu_kernel_notes_faults(kernel);
   int n_storage = KERNELS[kernel].n_buffers + notes_faults;
+  if (!status)
+    status = weft__bytes_printf(&text, "%s%s%s%s%s", WGSL_common, dot, KERNELS[kernel].workgroup, KERNELS[kernel].rows,
+                                KERNELS[kernel].params);
   if (!status && notes_faults) status = add_faults(&text, kernel);
   if (!status) status = weft__bytes_printf(&text, "@group(0) @binding(%d) var<uniform> p: Params;\n", n_storage);
   weft__gpu_pipeline *pipeline = NULL;

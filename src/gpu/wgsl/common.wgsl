@@ -26,11 +26,32 @@ fn exp1(x: f32) -> f32 {
   return exp4(vec4<f32>(x)).x;
 }
 
-// 1 / sqrt(mean + eps) from the sum of n squares (x), or from the sum of the squares times 2^-128 (y) if x is infinite.
-fn rms_factor(sums: vec2<f32>, n: u32, eps: f32) -> f32 {
-  let plain = inverseSqrt(sums.x / f32(n) + eps);
-  let scaled = inverseSqrt(sums.y / f32(n)) * 5.421010862427522e-20;
-  return select(plain, scaled, sums.x > 3.4028234e38);
+// Squares may leave f32's range, or be lost below it: they are taken of x * 2^-80, of x and of x * 2^80.  The two powers,
+// `scales`, come as parameters, since compilers may multiply constants with each other first.
+fn scaled_squares(x: f32, scales: vec2<f32>) -> vec3<f32> {
+  let scaled = vec3<f32>(x * scales.x, x, x * scales.y);
+  return scaled * scaled;
+}
+
+fn scaled_squares4(x: vec4<f32>, scales: vec2<f32>) -> vec3<f32> {
+  let low = x * scales.x;
+  let high = x * scales.y;
+  return vec3<f32>(dot(low, low), dot(x, x), dot(high, high));
+}
+
+// 1 / sqrt(mean square - mean^2 + eps) from the sums of n scaled squares, as two factors: the first brings numbers near
+// f32's ends to where the second neither loses them nor makes them infinite.  NaN stays NaN: it is not below 0.
+fn norm_factor(squares: vec3<f32>, n: u32, mean: f32, eps: f32, scales: vec2<f32>) -> vec2<f32> {
+  let means = vec3<f32>(mean * scales.x, mean, mean * scales.y);
+  let exact = squares / f32(n) - means * means;
+  let variance = select(exact, vec3<f32>(0.0), exact < vec3<f32>(0.0));
+  if (squares.y > 3.4028234e38) {
+    return vec2<f32>(scales.x, inverseSqrt(variance.x + eps * scales.x * scales.x));
+  }
+  if (variance.y + eps < 1e-30) {
+    return vec2<f32>(scales.y, inverseSqrt(variance.z + eps * scales.y * scales.y));
+  }
+  return vec2<f32>(1.0, inverseSqrt(variance.y + eps));
 }
 
 // The low nibble of each byte, less 8, as a signed byte.

@@ -17,14 +17,14 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
   let row = group.x + group.y * groups.x;
   let in_range = row < p.n_rows;
   let n = p.n / 4u;
-  let start = (p.a_offset + select(0u, row, in_range) * p.a_stride) / 4u;
+  let at = row_at(select(0u, row, in_range)) / 4u;
   var x: array<vec4<f32>, QUADS>;
   var most = vec4<f32>(-3.4028234e38);
   // @unroll
   for (var q = 0u; q < QUADS; q++) {
     x[q] = vec4<f32>(-3.4028234e38);
     if (t + q * THREADS < n) {
-      x[q] = a[start + t + q * THREADS];
+      x[q] = a[at.x + t + q * THREADS];
     }
   }
   // @unroll
@@ -59,11 +59,10 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
   }
   if (in_range) {
     let scale = 1.0 / shared_values[0];
-    let to = (p.y_offset + row * p.y_stride) / 4u + t;
     // @unroll
     for (var q = 0u; q < QUADS; q++) {
       if (t + q * THREADS < n) {
-        y[to + q * THREADS] = x[q] * scale;
+        y[at.z + t + q * THREADS] = x[q] * scale;
       }
     }
   }
