@@ -77,7 +77,10 @@ static const weft_paged_attention_attrs HEADS_4 = {4, 1, 0}, HEADS_3 = {3, 1, 0}
                                         WINDOW_NEGATIVE = {4, 1, -1};
 static const weft_matmul_nt_gated_attrs SILU = {WEFT_GATE_SILU}, GELU_TANH = {WEFT_GATE_GELU_TANH},
                                         NO_GATE = {(weft_gate)2};
-static const weft_attention_attrs TWO_HEADS = {2, 0.5f, WEFT_MASK_CAUSAL};
+static const weft_attention_attrs TWO_HEADS = {2, 0.5f, WEFT_MASK_CAUSAL, 0}, NO_HEADS = {0, 0.5f, WEFT_MASK_CAUSAL, 0},
+                                  TWO_WINDOWS = {2, 0.5f, WEFT_MASK_CAUSAL, 3},
+                                  WINDOW_UNMASKED = {2, 0.5f, WEFT_MASK_NONE, 3},
+                                  WINDOW_BELOW_0 = {2, 0.5f, WEFT_MASK_CAUSAL, -1};
 
 /* One operator, operands that fit it and operands that do not. */
 typedef struct rule_case {
@@ -394,6 +397,29 @@ static const rule_case RULE_CASES[] = {
     WRONG(attention, &TWO_HEADS, F32(2, 5, 6), F32(2, 7, 6), F32(2, 6, 6)),
     WRONG(attention, &TWO_HEADS, F32(2, 5, 6), F32(7, 6), F32(7, 6)),
     WRONG(attention, &TWO_HEADS, F32(2, 5, 6), F16(2, 7, 6), F16(2, 7, 6)),
+    FITS(attention, &TWO_WINDOWS, F32(2, 5, 6), F32(2, 7, 3), F32(2, 7, 3)),
+    WRONG(attention, &WINDOW_UNMASKED, F32(2, 5, 6), F32(2, 7, 3), F32(2, 7, 3)),
+    WRONG(attention, &WINDOW_BELOW_0, F32(2, 5, 6), F32(2, 7, 3), F32(2, 7, 3)),
+    FITS(attention_lse, &TWO_WINDOWS, F32(2, 5, 6), F32(2, 5, 2), F32(2, 5, 6), F32(2, 7, 3), F32(2, 7, 3)),
+    FITS(attention_lse, &TWO_HEADS, F32(5, 6), F32(5, 2), COLUMNS_F32(5, 6), F32(5, 6), F32(5, 6)),
+    WRONG(attention_lse, &TWO_HEADS, COLUMNS_F32(5, 6), F32(5, 2), F32(5, 6), F32(5, 6), F32(5, 6)),
+    WRONG(attention_lse, &TWO_HEADS, F32(5, 6), TURNED_F32(5, 2), F32(5, 6), F32(5, 6), F32(5, 6)),
+    WRONG(attention_lse, &TWO_HEADS, F32(5, 6), F32(5, 3), F32(5, 6), F32(5, 6), F32(5, 6)),
+    WRONG(attention_lse, &TWO_HEADS, F32(5, 3), F32(5, 2), F32(5, 6), F32(5, 6), F32(5, 6)),
+    WRONG(attention_lse, &TWO_HEADS, F16(5, 6), F32(5, 2), F32(5, 6), F32(5, 6), F32(5, 6)),
+    WRONG(attention_lse, &NO_HEADS, F32(5, 6), F32(5, 2), F32(5, 6), F32(5, 6), F32(5, 6)),
+    WRONG(attention_lse, &TWO_HEADS, F32(5, 6), F32(5, 2), F32(5, 6), F32(4, 6), F32(4, 6)),
+#define GRADS COLUMNS_F32(2, 5, 6), F32(2, 7, 3), F32(2, 7, 3)
+#define OPERANDS F32(2, 5, 6), F32(2, 7, 3), F32(2, 7, 3)
+    FITS(attention_grad, &TWO_WINDOWS, GRADS, OPERANDS, F32(2, 5, 6), F32(2, 5, 2), COLUMNS_F32(2, 5, 6)),
+    WRONG(attention_grad, &WINDOW_UNMASKED, GRADS, OPERANDS, F32(2, 5, 6), F32(2, 5, 2), F32(2, 5, 6)),
+    WRONG(attention_grad, &TWO_HEADS, GRADS, OPERANDS, F32(2, 5, 3), F32(2, 5, 2), F32(2, 5, 6)),
+    WRONG(attention_grad, &TWO_HEADS, GRADS, OPERANDS, F32(2, 5, 6), F32(2, 5, 3), F32(2, 5, 6)),
+    WRONG(attention_grad, &TWO_HEADS, GRADS, OPERANDS, F32(2, 5, 6), F32(2, 5, 2), F16(2, 5, 6)),
+    WRONG(attention_grad, &TWO_HEADS, TURNED_F32(2, 5, 6), F32(2, 7, 3), F32(2, 7, 3), OPERANDS, F32(2, 5, 6),
+          F32(2, 5, 2), F32(2, 5, 6)),
+    WRONG(attention_grad, &TWO_HEADS, F32(2, 5, 6), F32(2, 7, 6), F32(2, 7, 3), OPERANDS, F32(2, 5, 6), F32(2, 5, 2),
+          F32(2, 5, 6)),
     FITS(silu_mul, NULL, COLUMNS_F32(2, 3), F32(2, 3)),
     WRONG(silu_mul, NULL, F32(2, 3), F32(3)),
     WRONG(silu_mul, NULL, F32(2, 3), F32(2, 4)),
@@ -560,6 +586,8 @@ static const char *const SUITES[WEFT_OP_COUNT] = {
     [WEFT_OP_ID_kv_append] = "attention",
     [WEFT_OP_ID_paged_attention] = "attention",
     [WEFT_OP_ID_attention] = "dense_attention",
+    [WEFT_OP_ID_attention_lse] = "dense_attention",
+    [WEFT_OP_ID_attention_grad] = "dense_attention",
 };
 
 /* The text of a suite, freed with free. */

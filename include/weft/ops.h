@@ -178,12 +178,24 @@ typedef enum weft_mask {
 
 /* attention(q [B,T,H*D], k [B,S,G*D], v [B,S,G*D]) -> [B,T,H*D]: softmax(q k^T * scale) v for each head, f32; without the
  * axis B all three have two axes.  S >= 1; rows are contiguous, at any stride.  Heads h*H/G .. share key/value head h.
- * Softmax is computed online (Dao et al. 2022): no matrix of scores. */
+ * Softmax is computed online (Dao et al. 2022): no matrix of scores.
+ *
+ * For training, without the axis B throughout or with it:
+ * attention_lse(y [B,T,H*D], lse [B,T,H], q, k, v) writes y = attention(q, k, v) and, for each query and head,
+ *   lse = log(sum of exp(scores * scale)) over the keys that it sees: all that the gradient needs of the scores.
+ * attention_grad(dq, dk, dv, q, k, v, y, lse, dy) writes the gradients by q, k and v of sum(y * dy):
+ *   p = exp(scores * scale - lse), ds = p * (dy v^T - rowsum(y * dy)) * scale, dv = p^T dy, dk = ds^T q, dq = ds k.
+ *   Heads that share a key/value head are summed.  Tiles of p are computed anew; there is no T x S matrix.
+ * What is written is f32 of one shape with what it belongs to, in storages that hold no operand that is read; y and lse
+ * are contiguous, dq, dk and dv have contiguous rows at any stride that keeps them apart, so that they may be columns of
+ * one tensor [B,T,(H+2G)*D].  Both return a view of the first operand. */
 typedef struct weft_attention_attrs {
   int n_heads; /* H, a multiple of G */
   float scale; /* of the scores, usually 1/sqrt(D) */
   weft_mask mask;
+  int window; /* with WEFT_MASK_CAUSAL: keys that a query sees, up to its own; 0: all of these */
 } weft_attention_attrs;
+typedef weft_attention_attrs weft_attention_lse_attrs, weft_attention_grad_attrs;
 
 #define WEFT_OP_INPUTS_1 weft_tensor *a
 #define WEFT_OP_INPUTS_2 WEFT_OP_INPUTS_1, weft_tensor *b

@@ -54,14 +54,14 @@ static void run_tasks(weft__pool *pool, int64_t n_tasks, weft__task task, void *
 /* ---- packing ---- */
 
 /* The smallest tile height that holds n rows, or the largest there is. */
-static int tile_height(const run *r, int64_t n) {
-  const int *height = r->kernels->tile_heights;
+static int tile_height(const weft__gemm_kernels *kernels, int64_t n) {
+  const int *height = kernels->tile_heights;
   while (height[0] < n && height[1]) height++;
   return *height;
 }
 
 /* Height of the panel of A that begins with row i of the block. */
-static int panel_height(const run *r, int64_t i) { return tile_height(r, r->a.n - i); }
+static int panel_height(const run *r, int64_t i) { return tile_height(r->kernels, r->a.n - i); }
 
 static void pack_panels(const run *r, const side *s, int64_t first, int64_t end) {
   int64_t n_terms = s->is_along ? PACK_TERMS : r->k;
@@ -285,4 +285,36 @@ weft_status weft__gemm_run(weft__cpu *cpu, int64_t n_products, const weft__gemm 
       run_product(b.kernels, n_macs >= LEAST_SHARED ? cpu->pool : NULL, &products[i], b.scratch);
   weft__buffers_put(cpu->buffers, b.scratch, n_bytes);
   return WEFT_OK;
+}
+
+/* ---- operands that the caller keeps ---- */
+
+/* A panel of `width`, of which n columns are there. */
+static void pack_panel(const weft__gemm_kernels *kernels, int64_t k, int64_t n, int width, const float *x, int64_t ld,
+                       bool is_along, float *panel) {
+  (is_along ? kernels->pack_along : kernels->pack_across)(k, (int)n, width, x, ld, panel);
+}
+
+void weft__gemm_pack_left(const weft__gemm_kernels *kernels, int64_t m, int64_t k, const float *x, int64_t ld,
+                          bool is_along, float *packed) {
+  const int most = kernels->blocks.rows;
+  for (int64_t i = 0; i < m; i += most)
+    pack_panel(kernels, k, weft__min_i64(m - i, most), tile_height(kernels, m - i), x + i * (is_along ? 1 : ld), ld,
+               is_along, packed + i * k);
+}
+
+void weft__gemm_pack_right(const weft__gemm_kernels *kernels, int64_t k, int64_t n, const float *x, int64_t ld,
+                           bool is_along, float *packed) {
+  const int width = kernels->blocks.columns;
+  for (int64_t j = 0; j < n; j += width)
+    pack_panel(kernels, k, weft__min_i64(n - j, width), width, x + j * (is_along ? 1 : ld), ld, is_along,
+               packed + j * k);
+}
+
+void weft__gemm_tiles(const weft__gemm_kernels *kernels, int64_t m, int64_t n, int64_t k, const float *left,
+                      const float *right, bool accumulate, float *c, int64_t ldc) {
+  for (int64_t i = 0; i < m; i += kernels->blocks.rows)
+    for (int64_t j = 0; j < n; j += kernels->blocks.columns)
+      kernels->tile(tile_height(kernels, m - i), (int)weft__min_i64(n - j, kernels->blocks.columns), k, left + i * k,
+                    right + j * k, accumulate, c + i * ldc + j, ldc);
 }

@@ -210,6 +210,12 @@ typedef struct weft__cpu_kernels {
   void (*rope)(int64_t n_rotated, bool is_interleaved, const float *a, const float *cos, const float *sin, float *y);
   void (*to_f16)(int64_t n, const float *a, uint16_t *y);
   void (*attention)(const weft__attention_tile *tile, void *scratch);
+  /* n more scores s of a row, times scale, join its softmax: the row's largest and the sum of the exponentials, which begin
+   * with -inf and 0, take account of them, and s becomes exp(s * scale - largest).  Returns what was summed with the
+   * weights of before is to be multiplied by. */
+  float (*softmax_join)(int64_t n, float scale, float *s, float *largest, double *sum);
+  /* s becomes p = exp(s * scale - lse), and dp the gradient by s: p * (dp - delta) * scale. */
+  void (*softmax_part_grad)(int64_t n, float scale, float lse, float delta, float *s, float *dp);
 
   /* n steps of fma_flops operations each, without memory; the result means nothing. */
   float (*fma_chains)(int64_t n);

@@ -33,7 +33,7 @@ bool weft__gpu_attention_fits(const weft__gpu *gpu, const weft__op_call *call) {
   const weft_attention_attrs *attrs = call->attrs;
   int64_t window = weft__gpu_window_elements(gpu);
   const weft_tensor *q = call->in[0];
-  return weft__n_cols(q) / attrs->n_heads <= MAX_HEAD_SIZE && weft__gpu_span(q) <= window &&
+  return attrs->window == 0 && weft__n_cols(q) / attrs->n_heads <= MAX_HEAD_SIZE && weft__gpu_span(q) <= window &&
          weft_tensor_numel(q) <= window && weft__gpu_span(call->in[1]) <= window &&
          weft__gpu_span(call->in[2]) <= window;
 }

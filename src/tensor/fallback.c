@@ -20,6 +20,39 @@ static void mirror_close(weft__storage *storage) {
   if (storage->buffer) storage->backend->class->free(storage->backend, storage->buffer, storage->n_bytes);
 }
 
+/* Puts the elements of axis `axis` of `t` from element `index` on, at *data in row-major order, into its span: elements that
+ * begin with the tensor's first. */
+static void scatter_axis(const weft_tensor *t, size_t size, int axis, int64_t index, const char **data, char *span) {
+  if (axis == t->rank) {
+    memcpy(span + (size_t)index * size, *data, size);
+    *data += size;
+    return;
+  }
+  for (int64_t i = 0; i < t->shape[axis]; i++)
+    scatter_axis(t, size, axis + 1, index + i * t->strides[axis], data, span);
+}
+
+/* Writes a mirror's elements to the tensor.  What lies between those of a view stays as it is on the device by now: another
+ * operand may have been written there. */
+static weft_status write_back(weft_tensor *t, const weft__storage *mirror) {
+  if (weft__is_contiguous(t)) return weft_tensor_write(t, mirror->buffer, mirror->n_bytes);
+  if (weft_tensor_numel(t) == 0) return WEFT_OK;
+  weft__backend *backend = t->storage->backend;
+  size_t size = (size_t)weft__dtype_get(t->dtype)->block_bytes, last = 0;
+  for (int i = 0; i < t->rank; i++) last += (size_t)(t->shape[i] - 1) * (size_t)t->strides[i];
+  size_t offset = (size_t)t->offset * size, n_bytes = (last + 1) * size;
+  char *span = weft__alloc(n_bytes, 1);
+  if (!span) return WEFT_ENOMEM;
+  weft_status status = backend->class->read(backend, t->storage->buffer, offset, span, n_bytes);
+  const char *data = mirror->buffer;
+  if (!status) {
+    scatter_axis(t, size, 0, 0, &data, span);
+    status = backend->class->write(backend, t->storage->buffer, offset, span, n_bytes);
+  }
+  weft_free(span);
+  return status;
+}
+
 static bool is_strict(void) {
   const char *text = getenv("WEFT_STRICT");
   return text && *text && strcmp(text, "0");
@@ -49,8 +82,7 @@ weft_status weft__op_fallback(weft__backend *backend, const weft__op_row *row, c
   if (!status && !row->is_in_place)
     status = weft_tensor_write(call->out, storages[call->n_inputs].buffer, storages[call->n_inputs].n_bytes);
   for (int i = 0; i < call->n_inputs && row->is_in_place && !status; i++) /* it may have written to any of them */
-    if (weft__is_contiguous(call->in[i]))
-      status = weft_tensor_write(call->in[i], storages[i].buffer, storages[i].n_bytes);
+    status = write_back(call->in[i], &storages[i]);
   for (int i = 0; i <= call->n_inputs; i++) mirror_close(&storages[i]);
   return status;
 }

@@ -168,13 +168,13 @@ static bool has_rows(const weft_tensor *t) {
   return is_plain(t, WEFT_F32) && t->rank >= 1 && (t->shape[t->rank - 1] <= 1 || t->strides[t->rank - 1] == 1);
 }
 
-weft_status weft__shape_attention(const weft__op_call *call, weft__shape *out) {
-  const weft_tensor *q = call->in[0], *k = call->in[1];
+/* Of queries, keys and values: operands first, first + 1 and first + 2. */
+static weft_status attention_rule(const weft__op_call *call, int first) {
+  const weft_tensor *q = call->in[first], *k = call->in[first + 1], *v = call->in[first + 2];
   const weft_attention_attrs *attrs = call->attrs;
-  bool fits = has_rows(q) && has_rows(k) && has_rows(call->in[2]) && weft__same_shape(k, call->in[2]) &&
-              q->rank == k->rank && (q->rank == 2 || (q->rank == 3 && q->shape[0] == k->shape[0])) &&
-              attrs->n_heads > 0 && weft__n_cols(q) > 0 && weft__n_cols(q) % attrs->n_heads == 0 &&
-              isfinite(attrs->scale);
+  bool fits = has_rows(q) && has_rows(k) && has_rows(v) && weft__same_shape(k, v) && q->rank == k->rank &&
+              (q->rank == 2 || (q->rank == 3 && q->shape[0] == k->shape[0])) && attrs->n_heads > 0 &&
+              weft__n_cols(q) > 0 && weft__n_cols(q) % attrs->n_heads == 0 && isfinite(attrs->scale);
   int64_t head_size = fits ? weft__n_cols(q) / attrs->n_heads : 1;
   fits = fits && weft__n_cols(k) > 0 && weft__n_cols(k) % head_size == 0 &&
          attrs->n_heads % (weft__n_cols(k) / head_size) == 0;
@@ -182,7 +182,63 @@ weft_status weft__shape_attention(const weft__op_call *call, weft__shape *out) {
   int64_t n_queries = q->shape[q->rank - 2], n_keys = k->shape[k->rank - 2];
   if (n_keys < 1 || n_keys > INT32_MAX || (attrs->mask == WEFT_MASK_CAUSAL && n_keys < n_queries))
     return mismatch(call, "wants at least one key, and for a causal mask as many as there are queries");
-  shape_of(q, out);
+  if (attrs->window < 0 || (attrs->window > 0 && attrs->mask != WEFT_MASK_CAUSAL))
+    return mismatch(call, "wants a window of 0 or more, and a causal mask with one");
+  return WEFT_OK;
+}
+
+weft_status weft__shape_attention(const weft__op_call *call, weft__shape *out) {
+  shape_of(call->in[0], out);
+  return attention_rule(call, 0);
+}
+
+/* [B,T,H] for q [B,T,H*D]. */
+static bool is_lse(const weft_tensor *t, const weft_tensor *q, int n_heads) {
+  bool fits = is_plain(t, WEFT_F32) && weft__is_contiguous(t) && t->rank == q->rank && weft__n_cols(t) == n_heads;
+  for (int i = 0; fits && i < q->rank - 1; i++) fits = t->shape[i] == q->shape[i];
+  return fits;
+}
+
+/* Whether operand `index` shares no storage with the operands from `first` on. */
+static bool is_apart(const weft__op_call *call, int index, int first) {
+  for (int i = first; i < call->n_inputs; i++)
+    if (call->in[i]->storage == call->in[index]->storage) return false;
+  return true;
+}
+
+weft_status weft__shape_attention_lse(const weft__op_call *call, weft__shape *out) {
+  const weft_tensor *y = call->in[0], *lse = call->in[1], *q = call->in[2];
+  shape_of(y, out);
+  weft_status status = attention_rule(call, 2);
+  if (status) return status;
+  int n_heads = ((const weft_attention_attrs *)call->attrs)->n_heads;
+  if (!is_plain(y, WEFT_F32) || !is_writable(y) || !weft__same_shape(y, q) || !is_lse(lse, q, n_heads) ||
+      !is_writable(lse))
+    return mismatch(call, "wants a contiguous f32 y of q's shape and lse [B,T,H] to write to");
+  if (!is_apart(call, 0, 1) || !is_apart(call, 1, 2)) return mismatch(call, "wants y and lse in storages of their own");
+  return WEFT_OK;
+}
+
+/* Rows of f32 that may be written to, none of which overlap. */
+static bool has_writable_rows(const weft_tensor *t) {
+  int axis = t->rank - 2;
+  if (!has_rows(t) || t->storage->is_borrowed || axis < 0) return false;
+  return (t->shape[axis] <= 1 || t->strides[axis] >= weft__n_cols(t)) &&
+         (axis == 0 || t->shape[0] <= 1 || t->strides[0] >= weft__n_cols(t));
+}
+
+weft_status weft__shape_attention_grad(const weft__op_call *call, weft__shape *out) {
+  const weft_tensor *y = call->in[6], *dy = call->in[8];
+  shape_of(call->in[0], out);
+  weft_status status = attention_rule(call, 3);
+  if (status) return status;
+  bool fits = has_rows(y) && has_rows(dy) && weft__same_shape(y, call->in[3]) && weft__same_shape(dy, y) &&
+              is_lse(call->in[7], y, ((const weft_attention_attrs *)call->attrs)->n_heads);
+  for (int i = 0; fits && i < 3; i++)
+    fits = has_writable_rows(call->in[i]) && weft__same_shape(call->in[i], call->in[i + 3]);
+  if (!fits) return mismatch(call, "wants f32 dq, dk, dv like q, k, v, y and dy like q, and lse [B,T,H]");
+  for (int i = 0; i < 3; i++)
+    if (!is_apart(call, i, 3)) return mismatch(call, "wants dq, dk and dv in storages of their own");
   return WEFT_OK;
 }
 
