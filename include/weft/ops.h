@@ -68,8 +68,8 @@ typedef struct weft_quantize_attrs {
 } weft_quantize_attrs;
 
 /* The reductions sum, mean, max, min and argmax.  Zeros: over all axes, which then are gone.
- * Sums are kept in double and rounded once; neither the order of the terms nor the result depends on the number of
- * threads.  argmax gives the place in the row-major order of the reduced axes: with one axis, the index along it.  NaN
+ * The CPU keeps sums in double and rounds once; neither the order of the terms nor the result depends on the number of
+ * threads.  A GPU sums in f32, in a fixed order, with an error of 2^-19 of the terms' magnitudes at most.  argmax gives the place in the row-major order of the reduced axes: with one axis, the index along it.  NaN
  * counts as the largest, as in NumPy.  max, min and argmax of no elements are EINVAL. */
 typedef struct weft_reduce_attrs {
   int n_axes; /* 0: all of them */

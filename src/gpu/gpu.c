@@ -87,7 +87,6 @@ static weft_status gpu_load_weight(weft__backend *backend, weft_dtype dtype, int
 /* Whether the kernels take the operands' types: f32 alone, but a weight of matmul_nt may be f16, and that of either
  * product laid out by load_weight. */
 static bool are_dtypes_supported(const weft__op_call *call) {
-  if (call->op == WEFT_OP_ID_softmax || call->op == WEFT_OP_ID_rms_norm) return true; /* every real one */
   for (int i = 0; i < call->n_inputs; i++) {
     const weft_tensor *t = call->in[i];
     bool is_nt = call->op == WEFT_OP_ID_matmul_nt, is_weight = (is_nt || call->op == WEFT_OP_ID_matmul) && i == 1;
@@ -97,8 +96,14 @@ static bool are_dtypes_supported(const weft__op_call *call) {
   return true;
 }
 
+/* Operators that run here whatever their shape rules admit: of every dtype, any view. */
+static const bool TAKES_ALL[WEFT_OP_COUNT] = {
+    [WEFT_OP_ID_sum] = true,    [WEFT_OP_ID_mean] = true,   [WEFT_OP_ID_max] = true,     [WEFT_OP_ID_min] = true,
+    [WEFT_OP_ID_argmax] = true, [WEFT_OP_ID_gather] = true, [WEFT_OP_ID_softmax] = true, [WEFT_OP_ID_rms_norm] = true,
+};
+
 static bool gpu_supports(const weft__backend *backend, const weft__op_call *call) {
-  if (call->op == WEFT_OP_ID_gather) return true; /* of any dtype */
+  if (TAKES_ALL[call->op]) return true;
   if (!are_dtypes_supported(call)) return false;
   switch (call->op) {
   case WEFT_OP_ID_attention:
@@ -131,6 +136,11 @@ static const weft__backend_class GPU_CLASS = {
             [WEFT_OP_ID_relu] = weft__gpu_relu,
             [WEFT_OP_ID_gelu] = weft__gpu_gelu,
             [WEFT_OP_ID_silu] = weft__gpu_silu,
+            [WEFT_OP_ID_sum] = weft__gpu_sum,
+            [WEFT_OP_ID_mean] = weft__gpu_mean,
+            [WEFT_OP_ID_max] = weft__gpu_max,
+            [WEFT_OP_ID_min] = weft__gpu_min,
+            [WEFT_OP_ID_argmax] = weft__gpu_argmax,
             [WEFT_OP_ID_softmax] = weft__gpu_softmax,
             [WEFT_OP_ID_attention] = weft__gpu_attention,
             [WEFT_OP_ID_concat] = weft__gpu_concat,

@@ -81,3 +81,27 @@ fn real_in(word: u32, dtype: u32, index: u32) -> f32 {
   }
   return bitcast<f32>(word);
 }
+
+// ---- the order of real numbers, as unsigned numbers: a larger key is a larger number, NaN is above all ----
+
+fn order_key(x: f32) -> u32 {
+  let bits = bitcast<u32>(x);
+  let key = bits ^ select(0x80000000u, 0xffffffffu, bits >= 0x80000000u);
+  return select(key, 0xffffffffu, (bits & 0x7fffffffu) > 0x7f800000u);
+}
+
+// The same where zeros of both signs are equal: the order of argmax and top_k.  No key is 0.
+fn rank_key(x: f32) -> u32 {
+  let key = order_key(x);
+  return select(key, 0x80000000u, key == 0x7fffffffu);
+}
+
+// The key of -x; that of NaN is its own.
+fn turned_key(key: u32) -> u32 {
+  return select(~key, key, key == 0xffffffffu);
+}
+
+// The bits of a key's number.
+fn key_bits(key: u32) -> u32 {
+  return select(~key, key ^ 0x80000000u, key >= 0x80000000u);
+}
