@@ -64,6 +64,7 @@ static const weft_reduce_attrs OVER_1 = {1, {1}, 0}, OVER_ALL = {0, {0}, 0}, OVE
                                OVER_NEGATIVE = {1, {-1}, 0}, OVER_TOO_MANY = {3, {0, 1, 2}, 0};
 static const weft_top_k_attrs TOP_2 = {1, 2}, TOP_0 = {1, 0};
 static const weft_gather_attrs ALONG[] = {{0}, {1}, {2}};
+static const weft_embed_grad_attrs FIVE_ROWS = {5}, NEGATIVE_ROWS = {-1};
 static const weft_matmul_attrs PLAIN_PRODUCT = {0, 0}, TURNED_PRODUCT = {0, 1};
 static const weft_concat_attrs AXIS[] = {{0}, {1}, {2}, {-1}};
 static const weft_rms_norm_attrs EPS = {1e-5f};
@@ -333,6 +334,14 @@ static const rule_case RULE_CASES[] = {
     WRONG(embed, NULL, TURNED_F32(5, 3), I32(2)),
     WRONG(embed, NULL, COLUMNS_F32(5, 3), I32(2)),
     WRONG(embed, NULL, PACKED_F32(5, 3), I32(2)),
+    FITS(embed_grad, &FIVE_ROWS, I32(2), F16(2, 3)),
+    FITS(embed_grad, &FIVE_ROWS, I32(3), TURNED_F32(3, 2)),
+    WRONG(embed_grad, &FIVE_ROWS, I32(2), F32(3, 3)),
+    WRONG(embed_grad, &FIVE_ROWS, I32(2), F32(2)),
+    WRONG(embed_grad, &FIVE_ROWS, I32(2), I32(2, 3)),
+    WRONG(embed_grad, &FIVE_ROWS, F32(2), F32(2, 3)),
+    WRONG(embed_grad, &FIVE_ROWS, I32(2, 1), F32(2, 3)),
+    WRONG(embed_grad, &NEGATIVE_ROWS, I32(2), F32(2, 3)),
     FITS(matmul_nt, NULL, F32(2, 3), F32(4, 3)),
     FITS(matmul_nt, NULL, F32(2, 3), PACKED_F32(4, 3)),
     WRONG(matmul_nt, NULL, F32(2, 3), F32(3, 4)),
@@ -571,6 +580,7 @@ static const char *const SUITES[WEFT_OP_COUNT] = {
     [WEFT_OP_ID_min] = "ops_reduce",
     [WEFT_OP_ID_argmax] = "ops_reduce",
     [WEFT_OP_ID_embed] = "ops_index",
+    [WEFT_OP_ID_embed_grad] = "ops_index",
     [WEFT_OP_ID_gather] = "ops_index",
     [WEFT_OP_ID_scatter_add] = "ops_index",
     [WEFT_OP_ID_top_k] = "ops_index",

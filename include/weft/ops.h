@@ -88,11 +88,18 @@ typedef struct weft_top_k_attrs {
 /* gather and scatter_add.  b has a's rank.  Along the axis, y (gather) or c (scatter_add) has b's extent, and b's
  * elements are indices 0 .. a's extent - 1: another one is EINVAL, and it is named.  Along the other axes a, b and y of
  * gather broadcast; c of scatter_add has a's extents, and b has them or 1.  So b [N,1] and axis 0 look up, or add to,
- * whole rows.  What is added to one place is added in the order of the indices, on any number of threads. */
+ * whole rows.  On the CPU what is added to one place is added in the order of the indices, on any number of threads; on a
+ * GPU in no fixed order, so that sums of more than two terms may differ in their last places from run to run. */
 typedef struct weft_gather_attrs {
   int axis;
 } weft_gather_attrs;
 typedef weft_gather_attrs weft_scatter_add_attrs;
+
+/* embed_grad: the gradient of embed's table [V,C], from the ids [N] and dy [N,C].  Rows of a token that stands at several
+ * places are sums, ordered as scatter_add's.  An id outside 0 .. V - 1 is EINVAL. */
+typedef struct weft_embed_grad_attrs {
+  int64_t n_rows; /* V */
+} weft_embed_grad_attrs;
 
 /* fill sets every element.  fill_uniform and fill_normal draw from Philox4x32-10 (Salmon et al. 2011): element e of the
  * row-major order gets word e % 4 of block e / 4 under (seed, stream), so a draw depends on neither device nor threads.

@@ -79,6 +79,8 @@ void weft__each(weft__cpu *cpu, int n_in, weft_tensor *const *in, const weft_ten
 /* Copies all elements, broadcast and converted to the dtype of `to` as cast does it; any views of unquantised tensors. */
 void weft__copy(weft__cpu *cpu, const weft_tensor *from, const weft_tensor *to);
 
+void weft__fill(weft__cpu *cpu, float value, const weft_tensor *to);
+
 /* n elements from data[index] on, `step` apart, as f32; dtype f32, f16 or bf16. */
 void weft__read_real(weft_dtype dtype, const void *data, int64_t index, int64_t step, int64_t n, float *to);
 
@@ -100,6 +102,8 @@ int64_t weft__row_offset(const weft_tensor *t, int rank, const int64_t *shape, i
 
 /* A stored row of any dtype but i32 as f32 (op_embed.c). */
 void weft__read_row(weft_dtype dtype, const uint8_t *row, int64_t n, float *y);
+/* EINVAL for an id [N] that is none of a table's rows. */
+weft_status weft__check_ids(const weft__op_call *call, const weft_tensor *ids, int64_t n_rows);
 
 /* ---- pack.c ---- */
 

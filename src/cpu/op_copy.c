@@ -46,10 +46,13 @@ weft_status weft__cpu_copy_rows_into(weft__backend *backend, const weft__op_call
   return WEFT_OK;
 }
 
-weft_status weft__cpu_fill(weft__backend *backend, const weft__op_call *call) {
-  float value = ((const weft_fill_attrs *)call->attrs)->value;
+void weft__fill(weft__cpu *cpu, float value, const weft_tensor *to) {
   weft__storage storage = {.buffer = &value};
   const weft_tensor one = {.dtype = WEFT_F32, .storage = &storage}; /* of rank 0 */
-  weft__copy(weft__cpu_of(backend), &one, call->out);
+  weft__copy(cpu, &one, to);
+}
+
+weft_status weft__cpu_fill(weft__backend *backend, const weft__op_call *call) {
+  weft__fill(weft__cpu_of(backend), ((const weft_fill_attrs *)call->attrs)->value, call->out);
   return WEFT_OK;
 }

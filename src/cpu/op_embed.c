@@ -65,12 +65,19 @@ static void embed_rows(void *context, int64_t first, int64_t end) {
     weft__read_row(l->table->dtype, rows + (size_t)l->ids[i] * row_bytes, n, l->y + i * n);
 }
 
+weft_status weft__check_ids(const weft__op_call *call, const weft_tensor *ids, int64_t n_rows) {
+  const int32_t *id = weft__cpu_data(ids);
+  for (int64_t i = 0; i < ids->shape[0]; i++)
+    if (id[i] < 0 || id[i] >= n_rows)
+      return weft__fault(call->op, WEFT__FAULT_TABLE_ROW, (const int64_t[4]){id[i], n_rows});
+  return WEFT_OK;
+}
+
 weft_status weft__cpu_embed(weft__backend *backend, const weft__op_call *call) {
   embed_loop l = {call->in[0], weft__cpu_data(call->in[1]), weft__cpu_data(call->out)};
   int64_t n = call->in[1]->shape[0];
-  for (int64_t i = 0; i < n; i++)
-    if (l.ids[i] < 0 || l.ids[i] >= l.table->shape[0])
-      return weft__fault(call->op, WEFT__FAULT_TABLE_ROW, (const int64_t[4]){l.ids[i], l.table->shape[0]});
+  weft_status status = weft__check_ids(call, call->in[1], l.table->shape[0]);
+  if (status) return status;
   weft__cpu_rows(weft__cpu_of(backend), n, l.table->shape[1], embed_rows, &l);
   return WEFT_OK;
 }

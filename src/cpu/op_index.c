@@ -1,4 +1,4 @@
-/* op_index.c - operators by index: gather, scatter_add, top_k.
+/* op_index.c - operators by index: gather, scatter_add, embed_grad, top_k.
  *
  * Indices are checked before anything is written.  What is added to one element of scatter_add's result is added by one
  * task in the order of the indices, so the sum does not depend on the number of threads. */
@@ -113,13 +113,10 @@ static void scatter_units(void *context, int64_t first, int64_t end) {
   }
 }
 
-weft_status weft__cpu_scatter_add(weft__backend *backend, const weft__op_call *call) {
-  weft__cpu *cpu = weft__cpu_of(backend);
-  scatter_loop l = {call->in[1], call->in[2], call->out, ((const weft_scatter_add_attrs *)call->attrs)->axis, {0}, 1};
-  weft_status status = check_indices(call, l.axis);
-  if (status) return status;
-  weft__copy(cpu, call->in[0], l.y);
-  if (weft_tensor_numel(l.c) == 0) return WEFT_OK;
+/* Adds c to y at the indices b, which have been checked. */
+static void scatter(weft__cpu *cpu, const weft_tensor *b, const weft_tensor *c, const weft_tensor *y, int axis) {
+  scatter_loop l = {b, c, y, axis, {0}, 1};
+  if (weft_tensor_numel(c) == 0) return;
   int64_t n_rows = 1, n_terms = l.c->shape[l.axis];
   for (int i = 0; i < l.c->rank; i++) {
     l.outer[i] = i == l.axis ? 1 : l.c->shape[i];
@@ -128,6 +125,28 @@ weft_status weft__cpu_scatter_add(weft__backend *backend, const weft__op_call *c
   if (l.axis != l.c->rank - 1) l.n_column_blocks = (weft__n_cols(l.c) + SCATTER_COLUMNS - 1) / SCATTER_COLUMNS;
   int64_t width = l.axis == l.c->rank - 1 ? 1 : SCATTER_COLUMNS;
   weft__cpu_rows(cpu, n_rows * l.n_column_blocks, n_terms * width, scatter_units, &l);
+}
+
+weft_status weft__cpu_scatter_add(weft__backend *backend, const weft__op_call *call) {
+  weft__cpu *cpu = weft__cpu_of(backend);
+  int axis = ((const weft_scatter_add_attrs *)call->attrs)->axis;
+  weft_status status = check_indices(call, axis);
+  if (status) return status;
+  weft__copy(cpu, call->in[0], call->out);
+  scatter(cpu, call->in[1], call->in[2], call->out, axis);
+  return WEFT_OK;
+}
+
+/* ---- embed_grad ---- */
+
+weft_status weft__cpu_embed_grad(weft__backend *backend, const weft__op_call *call) {
+  weft__cpu *cpu = weft__cpu_of(backend);
+  weft_tensor ids = *call->in[0];
+  weft_status status = weft__check_ids(call, &ids, call->out->shape[0]);
+  if (status) return status;
+  weft__fill(cpu, 0, call->out);
+  ids.rank = 2, ids.shape[1] = ids.strides[1] = 1; /* [N,1]: whole rows */
+  scatter(cpu, &ids, call->in[1], call->out, 0);
   return WEFT_OK;
 }
 

@@ -98,8 +98,10 @@ static bool are_dtypes_supported(const weft__op_call *call) {
 
 /* Operators that run here whatever their shape rules admit: of every dtype, any view. */
 static const bool TAKES_ALL[WEFT_OP_COUNT] = {
-    [WEFT_OP_ID_sum] = true,    [WEFT_OP_ID_mean] = true,   [WEFT_OP_ID_max] = true,     [WEFT_OP_ID_min] = true,
-    [WEFT_OP_ID_argmax] = true, [WEFT_OP_ID_gather] = true, [WEFT_OP_ID_softmax] = true, [WEFT_OP_ID_rms_norm] = true,
+    [WEFT_OP_ID_sum] = true,      [WEFT_OP_ID_mean] = true,       [WEFT_OP_ID_max] = true,
+    [WEFT_OP_ID_min] = true,      [WEFT_OP_ID_argmax] = true,     [WEFT_OP_ID_gather] = true,
+    [WEFT_OP_ID_embed] = true,    [WEFT_OP_ID_embed_grad] = true, [WEFT_OP_ID_softmax] = true,
+    [WEFT_OP_ID_rms_norm] = true,
 };
 
 static bool gpu_supports(const weft__backend *backend, const weft__op_call *call) {
@@ -146,6 +148,9 @@ static const weft__backend_class GPU_CLASS = {
             [WEFT_OP_ID_concat] = weft__gpu_concat,
             [WEFT_OP_ID_rms_norm] = weft__gpu_rms_norm,
             [WEFT_OP_ID_gather] = weft__gpu_gather,
+            [WEFT_OP_ID_scatter_add] = weft__gpu_scatter_add,
+            [WEFT_OP_ID_embed] = weft__gpu_embed,
+            [WEFT_OP_ID_embed_grad] = weft__gpu_embed_grad,
             [WEFT_OP_ID_matmul] = weft__gpu_matmul,
             [WEFT_OP_ID_matmul_nt] = weft__gpu_matmul_nt,
         },

@@ -39,6 +39,9 @@ typedef enum weft__gpu_kernel {
 /* Of `written` in kernels.def: a kernel that may note faults (faults.c).  Its text may call note_fault and note_index of
  * faults.wgsl; that binding follows its own, is not counted among them, and is bound by the dispatch. */
 #define WEFT__NOTES_FAULTS (1u << 31)
+/* One that reads quantised blocks as files store them: its text may call block_value of blocks.wgsl, and names the binding
+ * that holds them `blocks`. */
+#define WEFT__READS_BLOCKS (1u << 30)
 
 typedef struct weft__pipelines weft__pipelines;
 
@@ -218,6 +221,12 @@ weft_status weft__gpu_concat(weft__backend *backend, const weft__op_call *call);
 weft_status weft__gpu_rms_norm(weft__backend *backend, const weft__op_call *call);
 weft_status weft__gpu_matmul(weft__backend *backend, const weft__op_call *call);
 weft_status weft__gpu_matmul_nt(weft__backend *backend, const weft__op_call *call);
+/* y [N,C] f32 = rows of a table of any dtype but i32: those of `ids` [N], or all of them if it is NULL (op_index.c). */
+weft_status weft__gpu_read_rows(weft__gpu *gpu, const weft_tensor *table, const weft_tensor *ids, const weft_tensor *y);
+
 weft_status weft__gpu_gather(weft__backend *backend, const weft__op_call *call);
+weft_status weft__gpu_scatter_add(weft__backend *backend, const weft__op_call *call);
+weft_status weft__gpu_embed(weft__backend *backend, const weft__op_call *call);
+weft_status weft__gpu_embed_grad(weft__backend *backend, const weft__op_call *call);
 
 #endif

@@ -107,6 +107,8 @@ static weft__gpu_pipeline *build(weft__gpu *gpu, weft__gpu_kernel kernel, const 
     status = weft__bytes_printf(&text, "%s%s%s%s%s", WGSL_common, dot, KERNELS[kernel].workgroup, KERNELS[kernel].rows,
                                 KERNELS[kernel].params);
   if (!status && notes_faults) status = add_faults(&text, kernel);
+  if (!status && KERNELS[kernel].written & WEFT__READS_BLOCKS)
+    status = weft__bytes_add(&text, WGSL_blocks, strlen(WGSL_blocks));
   if (!status) status = weft__bytes_printf(&text, "@group(0) @binding(%d) var<uniform> p: Params;\n", n_storage);
   weft__gpu_pipeline *pipeline = NULL;
   if (!status) {

@@ -49,6 +49,15 @@ weft_status weft__shape_embed(const weft__op_call *call, weft__shape *out) {
   return WEFT_OK;
 }
 
+weft_status weft__shape_embed_grad(const weft__op_call *call, weft__shape *out) {
+  const weft_tensor *ids = call->in[0], *dy = call->in[1];
+  int64_t n_rows = ((const weft_embed_grad_attrs *)call->attrs)->n_rows;
+  if (!is_index(ids, 1) || !is_real(dy) || dy->rank != 2 || dy->shape[0] != ids->shape[0] || n_rows < 0)
+    return mismatch(call, "wants i32 ids [N], real dy [N,C] and a number of rows");
+  *out = (weft__shape){WEFT_F32, 2, {n_rows, dy->shape[1]}};
+  return WEFT_OK;
+}
+
 /* One product operand: [M,K] of any dtype but i32, packed or contiguous. */
 static bool is_product_weight(const weft_tensor *w, int64_t k) {
   return w->rank == 2 && w->dtype != WEFT_I32 && w->shape[1] == k && weft__is_contiguous(w);
