@@ -101,6 +101,12 @@ typedef struct weft_embed_grad_attrs {
   int64_t n_rows; /* V */
 } weft_embed_grad_attrs;
 
+/* cross_entropy(logits [N,V] real, targets [N] i32) is each row's loss [N]: the negative logarithm of the target's softmax.
+ * A negative target masks its row: loss and gradient are 0.  A target of V or more is EINVAL, and it is named.
+ * The mean over the M rows that are not masked, which training minimises, is sum(cross_entropy) / M; its gradient by the
+ * logits is cross_entropy_grad(logits, targets, c) with every element of c 1/M.
+ * A row that holds NaN or an infinity above 0, or whose elements are all -infinity, has a loss and a gradient of NaN. */
+
 /* fill sets every element.  fill_uniform and fill_normal draw from Philox4x32-10 (Salmon et al. 2011): element e of the
  * row-major order gets word e % 4 of block e / 4 under (seed, stream), so a draw depends on neither device nor threads.
  *   uniform: u = floor(word / 2^8) / 2^24, then low + u * (high - low) in f32, the number next to high if that rounds to it

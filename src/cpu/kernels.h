@@ -204,7 +204,8 @@ typedef struct weft__cpu_kernels {
                  float *y); /* strides in elements */
   void (*unary)(weft__unary op, int64_t n, const float *a, float parameter, float *y);
   void (*gated)(weft_gate gate, int64_t n, const float *a, const float *b, float *y); /* gate(a) * b */
-  void (*softmax)(int64_t n, const float *a, float *y); /* a may be y, here and in rms_norm */
+  void (*softmax)(int64_t n, const float *a, float *y);         /* a may be y, here and in rms_norm */
+  double (*exp_sum)(int64_t n, const float *a, float *largest); /* sum of exp(a - largest); 0 if all are -infinity */
   void (*rms_norm)(int64_t n, const float *a, const float *gain, float eps, float *y);
   /* One head, R rotated elements at distance `step` (1: pairs are neighbours; R/2: halves). */
   void (*rope)(int64_t n_rotated, bool is_interleaved, const float *a, const float *cos, const float *sin, float *y);

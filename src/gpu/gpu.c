@@ -97,15 +97,29 @@ static bool are_dtypes_supported(const weft__op_call *call) {
 }
 
 /* Operators that run here whatever their shape rules admit: of every dtype, any view. */
-static const bool TAKES_ALL[WEFT_OP_COUNT] = {
-    [WEFT_OP_ID_sum] = true,      [WEFT_OP_ID_mean] = true,       [WEFT_OP_ID_max] = true,
-    [WEFT_OP_ID_min] = true,      [WEFT_OP_ID_argmax] = true,     [WEFT_OP_ID_gather] = true,
-    [WEFT_OP_ID_embed] = true,    [WEFT_OP_ID_embed_grad] = true, [WEFT_OP_ID_softmax] = true,
-    [WEFT_OP_ID_rms_norm] = true,
-};
+static bool takes_all(weft_op op) {
+  switch (op) {
+  case WEFT_OP_ID_sum:
+  case WEFT_OP_ID_mean:
+  case WEFT_OP_ID_max:
+  case WEFT_OP_ID_min:
+  case WEFT_OP_ID_argmax:
+  case WEFT_OP_ID_gather:
+  case WEFT_OP_ID_embed:
+  case WEFT_OP_ID_embed_grad:
+  case WEFT_OP_ID_softmax:
+  case WEFT_OP_ID_softmax_grad:
+  case WEFT_OP_ID_cross_entropy:
+  case WEFT_OP_ID_cross_entropy_grad:
+  case WEFT_OP_ID_rms_norm:
+    return true;
+  default:
+    return false;
+  }
+}
 
 static bool gpu_supports(const weft__backend *backend, const weft__op_call *call) {
-  if (TAKES_ALL[call->op]) return true;
+  if (takes_all(call->op)) return true;
   if (!are_dtypes_supported(call)) return false;
   switch (call->op) {
   case WEFT_OP_ID_attention:
@@ -144,6 +158,9 @@ static const weft__backend_class GPU_CLASS = {
             [WEFT_OP_ID_min] = weft__gpu_min,
             [WEFT_OP_ID_argmax] = weft__gpu_argmax,
             [WEFT_OP_ID_softmax] = weft__gpu_softmax,
+            [WEFT_OP_ID_softmax_grad] = weft__gpu_softmax_grad,
+            [WEFT_OP_ID_cross_entropy] = weft__gpu_cross_entropy,
+            [WEFT_OP_ID_cross_entropy_grad] = weft__gpu_cross_entropy_grad,
             [WEFT_OP_ID_attention] = weft__gpu_attention,
             [WEFT_OP_ID_concat] = weft__gpu_concat,
             [WEFT_OP_ID_rms_norm] = weft__gpu_rms_norm,

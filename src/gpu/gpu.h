@@ -167,22 +167,24 @@ int64_t weft__gpu_window_elements(const weft__gpu *gpu);
 
 typedef struct weft__gpu_row_call weft__gpu_row_call;
 
-/* Dispatches some rows; the block's n, n_rows, axes, offsets and steps are set, and the ranges of a, b and y. */
+/* Dispatches some rows; the block's n, n_rows, axes, offsets and steps are set, and the ranges of a, b, y and c. */
 typedef weft_status (*weft__gpu_row_function)(weft__gpu *gpu, const weft__gpu_row_call *call, weft__gpu_rows_params *p,
                                               const weft__gpu_range *ranges);
 
-/* y [...,n] from rows of one or two operands of its shape, real and any view; y is contiguous. */
+/* y from rows of a [...,n] and of up to two more operands, all of any view; y is contiguous.  The leading axes are the same,
+ * the last may be n or 1. */
 struct weft__gpu_row_call {
   weft_op op;
-  const weft_tensor *a, *b /* or NULL */, *y;
+  const weft_tensor *a, *b, *c /* NULL without */, *y;
   weft__gpu_row_function run;
   const void *context; /* the function's own */
 };
 
 /* Calls the function once or more, each time with as many rows as fit the bindings. */
 weft_status weft__gpu_each_rows(weft__gpu *gpu, const weft__gpu_row_call *call);
-/* All f32, and rows of whole quads on boundaries of quads. */
-bool weft__gpu_are_quads(const weft__gpu_row_call *call, const weft__gpu_rows_params *p);
+/* For the kernels called ..._quads, whose workgroups of 256 hold a row in registers: quads of an invocation.  0: a and b are
+ * not f32, not rows of whole quads on boundaries of quads, or too long. */
+uint32_t weft__gpu_row_quads(const weft__gpu_row_call *call, const weft__gpu_rows_params *p);
 
 /* ---- op_*.c ---- */
 
@@ -214,6 +216,9 @@ weft_status weft__gpu_mean(weft__backend *backend, const weft__op_call *call);
 weft_status weft__gpu_max(weft__backend *backend, const weft__op_call *call);
 weft_status weft__gpu_min(weft__backend *backend, const weft__op_call *call);
 weft_status weft__gpu_argmax(weft__backend *backend, const weft__op_call *call);
+weft_status weft__gpu_softmax_grad(weft__backend *backend, const weft__op_call *call);
+weft_status weft__gpu_cross_entropy(weft__backend *backend, const weft__op_call *call);
+weft_status weft__gpu_cross_entropy_grad(weft__backend *backend, const weft__op_call *call);
 weft_status weft__gpu_softmax(weft__backend *backend, const weft__op_call *call);
 weft_status weft__gpu_attention(weft__backend *backend, const weft__op_call *call);
 bool weft__gpu_attention_fits(const weft__gpu *gpu, const weft__op_call *call);

@@ -1,32 +1,6 @@
-/* op_norm.c - operators along the last axis, softmax and rms_norm: a workgroup a row.  Rows of f32 that fit the registers
+/* op_norm.c - rms_norm: a workgroup a row.  Rows of f32 that fit the registers
  * of a workgroup are read once, by the kernels called ..._quads. */
 #include "gpu/gpu.h"
-
-enum { MAX_QUADS = 8, QUAD_ELEMENTS = 1024 }; /* of the quads kernels: what 256 invocations hold in registers */
-
-static bool fits_quads(const weft__gpu_row_call *call, const weft__gpu_rows_params *p) {
-  return weft__gpu_are_quads(call, p) && p->n <= MAX_QUADS * QUAD_ELEMENTS;
-}
-
-static uint32_t n_quads(const weft__gpu_rows_params *p) { return (p->n + QUAD_ELEMENTS - 1) / QUAD_ELEMENTS; }
-
-/* ---- softmax ---- */
-
-static weft_status softmax_rows(weft__gpu *gpu, const weft__gpu_row_call *call, weft__gpu_rows_params *p,
-                                const weft__gpu_range *ranges) {
-  const weft__gpu_range bound[] = {ranges[0], ranges[2]};
-  const weft__wgsl_const quads[] = {{"QUADS", n_quads(p)}, {NULL, 0}};
-  const weft__wgsl_const dtype[] = {{"A_DTYPE", call->a->dtype}, {NULL, 0}};
-  if (fits_quads(call, p)) return weft__gpu_dispatch(gpu, WEFT__KERNEL_softmax_quads, quads, bound, p, p->n_rows);
-  return weft__gpu_dispatch(gpu, WEFT__KERNEL_softmax, dtype, bound, p, p->n_rows);
-}
-
-weft_status weft__gpu_softmax(weft__backend *backend, const weft__op_call *call) {
-  const weft__gpu_row_call rows = {.op = call->op, .a = call->in[0], .y = call->out, .run = softmax_rows};
-  return weft__gpu_each_rows(weft__gpu_of(backend), &rows);
-}
-
-/* ---- norms ---- */
 
 typedef struct norm_op {
   bool is_centred;                /* the mean is taken off */
@@ -44,11 +18,12 @@ static weft_status norm_rows(weft__gpu *gpu, const weft__gpu_row_call *call, wef
   p->eps = norm->eps;
   p->shrink = 0x1p-80f;
   p->stretch = 0x1p80f;
-  bool in_quads = fits_quads(call, p) && p->gain_offset % 4 == 0 && p->bias_offset % 4 == 0;
+  uint32_t n_quads = weft__gpu_row_quads(call, p);
+  bool in_quads = n_quads > 0 && p->gain_offset % 4 == 0 && p->bias_offset % 4 == 0;
   const weft__wgsl_const constants[] = {{"CENTRED", norm->is_centred},
                                         {"HAS_GAIN", norm->gain != NULL},
                                         {"HAS_BIAS", norm->bias != NULL},
-                                        {in_quads ? "QUADS" : "A_DTYPE", in_quads ? n_quads(p) : call->a->dtype},
+                                        {in_quads ? "QUADS" : "A_DTYPE", in_quads ? n_quads : call->a->dtype},
                                         {NULL, 0}};
   return weft__gpu_dispatch(gpu, in_quads ? WEFT__KERNEL_norm_quads : WEFT__KERNEL_norm, constants, bound, p,
                             p->n_rows);

@@ -4,9 +4,9 @@
  * binding is halved along its widest leading axis, until each part fits. */
 #include "gpu/gpu.h"
 
-enum { A, B, Y, N_TENSORS };
+enum { A, B, Y, C, N_TENSORS };
 
-/* Rows of the three operands: their leading axes, outermost first, and the first element of each. */
+/* Rows of the operands: their leading axes, outermost first, and the first element of each. */
 typedef struct block {
   int rank;
   int64_t shape[WEFT_MAX_RANK], strides[N_TENSORS][WEFT_MAX_RANK], first[N_TENSORS];
@@ -37,9 +37,10 @@ static int64_t span(const block *m, const weft_tensor *t, const int64_t *strides
 
 static weft_status run_block(weft__gpu *gpu, const weft__gpu_row_call *call, const weft_tensor *const *tensors,
                              const block *m) {
-  weft__gpu_rows_params p = {.n = (uint32_t)weft__n_cols(call->y), .n_rows = 1, .rank = (uint32_t)m->rank};
+  weft__gpu_rows_params p = {.n = (uint32_t)weft__n_cols(call->a), .n_rows = 1, .rank = (uint32_t)m->rank};
   weft__gpu_range ranges[N_TENSORS] = {{0}};
-  uint32_t *strides[] = {p.a_strides, p.b_strides, p.y_strides}, *offsets[] = {&p.a_offset, &p.b_offset, &p.y_offset};
+  uint32_t *strides[] = {p.a_strides, p.b_strides, p.y_strides, p.c_strides};
+  uint32_t *offsets[] = {&p.a_offset, &p.b_offset, &p.y_offset, &p.c_offset};
   for (int i = 0; i < m->rank; i++) {
     p.shape[i] = (uint32_t)m->shape[i];
     p.n_rows *= (uint32_t)m->shape[i];
@@ -48,6 +49,8 @@ static weft_status run_block(weft__gpu *gpu, const weft__gpu_row_call *call, con
   for (int t = 0; t < N_TENSORS; t++)
     if (tensors[t])
       ranges[t] = weft__gpu_window(gpu, tensors[t], m->first[t], span(m, tensors[t], m->strides[t]), offsets[t]);
+  p.first_row = (uint32_t)(m->first[Y] / weft__n_cols(call->y));
+  p.op = (uint32_t)call->op;
   p.a_step = (uint32_t)call->a->strides[call->a->rank - 1];
   p.b_step = call->b ? (uint32_t)call->b->strides[call->b->rank - 1] : 1;
   return call->run(gpu, call, &p, ranges);
@@ -58,7 +61,8 @@ static int widest_axis(const block *m) {
   int widest = -1;
   int64_t most = -1;
   for (int i = 0; i < m->rank; i++) {
-    int64_t stride = weft__max_i64(m->strides[A][i], weft__max_i64(m->strides[B][i], m->strides[Y][i]));
+    int64_t stride = 0;
+    for (int t = 0; t < N_TENSORS; t++) stride = weft__max_i64(stride, m->strides[t][i]);
     if (m->shape[i] > 1 && (m->shape[i] - 1) * stride > most) most = (m->shape[i] - 1) * stride, widest = i;
   }
   return widest;
@@ -73,7 +77,7 @@ static weft_status run_blocks(weft__gpu *gpu, const weft__gpu_row_call *call, co
   int widest = widest_axis(m);
   if (widest < 0)
     return weft__error(WEFT_EUNSUPPORTED, "%s: a row of %lld elements, beyond one binding of %s",
-                       weft__op_get(call->op)->name, (long long)weft__n_cols(call->y), gpu->info.name);
+                       weft__op_get(call->op)->name, (long long)weft__n_cols(call->a), gpu->info.name);
   block half = *m;
   half.shape[widest] /= 2;
   weft_status status = run_blocks(gpu, call, tensors, &half);
@@ -84,15 +88,17 @@ static weft_status run_blocks(weft__gpu *gpu, const weft__gpu_row_call *call, co
 }
 
 weft_status weft__gpu_each_rows(weft__gpu *gpu, const weft__gpu_row_call *call) {
-  const weft_tensor *const tensors[N_TENSORS] = {call->a, call->b, call->y};
+  const weft_tensor *const tensors[N_TENSORS] = {call->a, call->b, call->y, call->c};
   if (weft_tensor_numel(call->y) == 0) return WEFT_OK;
   block m = merged_axes(tensors);
   return run_blocks(gpu, call, tensors, &m);
 }
 
-bool weft__gpu_are_quads(const weft__gpu_row_call *call, const weft__gpu_rows_params *p) {
+uint32_t weft__gpu_row_quads(const weft__gpu_row_call *call, const weft__gpu_rows_params *p) {
+  enum { MAX_QUADS = 8, QUAD_ELEMENTS = 1024 };                  /* what 256 invocations hold, one quad each */
   uint32_t all = p->n | p->a_offset | p->b_offset | p->y_offset; /* all are multiples of four if this is */
   for (uint32_t i = 0; i < p->rank; i++) all |= p->a_strides[i] | p->b_strides[i] | p->y_strides[i];
-  return call->a->dtype == WEFT_F32 && (!call->b || call->b->dtype == WEFT_F32) && p->a_step == 1 && p->b_step == 1 &&
-         all % 4 == 0;
+  bool are_quads = call->a->dtype == WEFT_F32 && (!call->b || call->b->dtype == WEFT_F32) && p->a_step == 1 &&
+                   p->b_step == 1 && all % 4 == 0 && p->n <= MAX_QUADS * QUAD_ELEMENTS;
+  return are_quads ? (p->n + QUAD_ELEMENTS - 1) / QUAD_ELEMENTS : 0;
 }

@@ -23,6 +23,36 @@ weft_status weft__shape_softmax(const weft__op_call *call, weft__shape *out) {
   return WEFT_OK;
 }
 
+weft_status weft__shape_softmax_grad(const weft__op_call *call, weft__shape *out) {
+  const weft_tensor *a = call->in[0], *b = call->in[1];
+  if (!is_real(a) || !is_real(b) || a->rank < 1 || !weft__same_shape(a, b))
+    return mismatch(call, "wants two tensors of f32, f16 or bf16 of one shape, rows");
+  shape_of(a, out);
+  out->dtype = WEFT_F32;
+  return WEFT_OK;
+}
+
+/* Logits [N,V] and targets [N]. */
+static bool are_logits(const weft_tensor *a, const weft_tensor *b) {
+  return is_real(a) && a->rank == 2 && a->shape[1] >= 1 && a->shape[1] <= INT32_MAX && is_plain(b, WEFT_I32) &&
+         b->rank == 1 && b->shape[0] == a->shape[0];
+}
+
+weft_status weft__shape_cross_entropy(const weft__op_call *call, weft__shape *out) {
+  if (!are_logits(call->in[0], call->in[1])) return mismatch(call, "wants real a [N,V] of V >= 1 and i32 b [N]");
+  *out = (weft__shape){WEFT_F32, 1, {call->in[0]->shape[0]}};
+  return WEFT_OK;
+}
+
+weft_status weft__shape_cross_entropy_grad(const weft__op_call *call, weft__shape *out) {
+  const weft_tensor *a = call->in[0], *c = call->in[2];
+  if (!are_logits(a, call->in[1]) || !is_plain(c, WEFT_F32) || c->rank != 1 || c->shape[0] != a->shape[0])
+    return mismatch(call, "wants real a [N,V] of V >= 1, i32 b [N] and f32 c [N]");
+  shape_of(a, out);
+  out->dtype = WEFT_F32;
+  return WEFT_OK;
+}
+
 weft_status weft__shape_silu_mul(const weft__op_call *call, weft__shape *out) {
   if (!is_real(call->in[0]) || !is_real(call->in[1]) || !weft__same_shape(call->in[0], call->in[1]))
     return mismatch(call, "wants two tensors of f32, f16 or bf16 of one shape");

@@ -1,6 +1,6 @@
-// softmax_quads: softmax.wgsl for rows that fit the registers of a workgroup: each element is read once and written once.
+// softmax_quads: softmax for f32 rows that fit the registers of a workgroup: each element is read once and written once.
 //
-// Shapes: a, y [n_rows,n], n at most 1024 * QUADS and like the strides and offsets a multiple of 4.
+// Shapes: a, y [n_rows,n], n at most 4 * THREADS * QUADS and like the strides and offsets a multiple of 4.
 // Invariant: all invocations reach every barrier; the grid's surplus rows are computed on row 0 and not written.
 
 const QUADS = 4u;
@@ -8,8 +8,6 @@ const THREADS = 256u;
 
 @group(0) @binding(0) var<storage, read> a: array<vec4<f32>>;
 @group(0) @binding(1) var<storage, read_write> y: array<vec4<f32>>;
-
-var<workgroup> shared_values: array<f32, THREADS>;
 
 @compute @workgroup_size(THREADS)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
@@ -31,16 +29,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
   for (var q = 0u; q < QUADS; q++) {
     most = max(most, x[q]);
   }
-  shared_values[t] = max(max(most.x, most.y), max(most.z, most.w));
-  workgroupBarrier();
-  for (var half = THREADS / 2u; half > 0u; half /= 2u) {
-    if (t < half) {
-      shared_values[t] = max(shared_values[t], shared_values[t + half]);
-    }
-    workgroupBarrier();
-  }
-  let largest = shared_values[0];
-  workgroupBarrier();
+  let largest = group_max(t, max(max(most.x, most.y), max(most.z, most.w)));
   var sums = vec4<f32>(0.0);
   // @unroll
   for (var q = 0u; q < QUADS; q++) {
@@ -49,16 +38,9 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
       sums += x[q];
     }
   }
-  shared_values[t] = sums.x + sums.y + sums.z + sums.w;
-  workgroupBarrier();
-  for (var half = THREADS / 2u; half > 0u; half /= 2u) {
-    if (t < half) {
-      shared_values[t] += shared_values[t + half];
-    }
-    workgroupBarrier();
-  }
+  sums = group_sum(t, sums);
   if (in_range) {
-    let scale = 1.0 / shared_values[0];
+    let scale = 1.0 / (sums.x + sums.y + sums.z + sums.w);
     // @unroll
     for (var q = 0u; q < QUADS; q++) {
       if (t + q * THREADS < n) {
