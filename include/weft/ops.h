@@ -8,6 +8,7 @@
 #ifndef WEFT_OPS_H
 #define WEFT_OPS_H
 
+#include "weft/op_enums.h"
 #include "weft/tensor.h"
 
 #ifdef __cplusplus
@@ -136,12 +137,6 @@ typedef struct weft_rms_norm_attrs {
   float eps; /* added to the mean square */
 } weft_rms_norm_attrs;
 
-/* The function of a gated product; zero is the default. */
-typedef enum weft_gate {
-  WEFT_GATE_SILU,
-  WEFT_GATE_GELU_TANH,
-} weft_gate;
-
 typedef struct weft_matmul_nt_gated_attrs {
   weft_gate gate;
 } weft_matmul_nt_gated_attrs;
@@ -176,8 +171,6 @@ typedef struct weft_rope_attrs {
  *   0 .. positions[n] of slots[n], or the last `window` of them; heads h*H/G .. share key/value head h (grouped-query
  *   attention) -> [N,H*D] f32.  Blocks that lie before the window are not read and need not exist.
  *   Softmax is computed online, block by block (Dao et al. 2022): no score matrix. */
-#define WEFT_KV_BLOCK 32
-
 typedef struct weft_paged_attention_attrs {
   int n_heads; /* H, a multiple of G */
   float scale; /* of the scores, usually 1/sqrt(D) */

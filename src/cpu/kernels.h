@@ -21,7 +21,7 @@
 #ifndef WEFT_CPU_KERNELS_H
 #define WEFT_CPU_KERNELS_H
 
-#include "weft/ops.h"
+#include "weft/op_enums.h"
 #include "cpu/quant.h"
 
 enum { WEFT__PANEL = 16 }; /* rows of a weight panel */
