@@ -1,8 +1,9 @@
 /* test_ops_copy.c - the operators that copy, convert or set elements: cast, contiguous, concat, copy_rows_into, fill,
- * fill_uniform, fill_normal.  Their results are known to the bit. */
+ * fill_uniform, fill_normal, dropout.  Their results are known to the bit, but for logarithms and quotients. */
 #include "support/tensors.h"
 
 #include "base/rng.h"
+#include "support/gradient.h"
 #include "cpu/half.h"
 
 #include <setjmp.h>
@@ -476,6 +477,84 @@ static void draws_leave_the_end_out(void **state) {
   test_each_device(1, check_ends);
 }
 
+/* ---- dropout ---- */
+
+static const weft_dropout_attrs DROP = {.seed = 0x123456789abcdef, .stream = 1ull << 33, .p = 0.3f};
+
+static void dropout_formula(const void *context, const double *const *in, double *y) {
+  int64_t n = *(const int64_t *)context;
+  double keep = (double)(1 - DROP.p);
+  for (int64_t e = 0; e < n; e++) y[e] = unit_of(DROP.seed, DROP.stream, e) >= (double)DROP.p ? in[0][e] / keep : 0;
+}
+
+/* What is 0 in the result is what the draws say, as no operand is. */
+static void check_dropout(test_device *d, weft_tensor *a) {
+  int64_t n = weft_tensor_numel(a);
+  double *x = test_values(a), *want = test_doubles((size_t)n);
+  weft_tensor *y = weft_dropout(d->scope, a, &DROP);
+  test_expect_shape("dropout", y, WEFT_F32, a->rank, a->shape);
+  dropout_formula(&n, (const double *const[]){x}, want);
+  test_expect_values("dropout", d, y, want, test_is_gpu(d) ? 4 * 0x1p-23 : TEST_ROUNDING);
+  free(x);
+  free(want);
+}
+
+static void check_dropouts(test_device *d) {
+  for (size_t s = 0; s < WEFT_COUNT(SHAPES); s += test_is_gpu(d) ? 3 : 1)
+    for (int form = 0; form < TEST_N_FORMS; form++)
+      check_dropout(d, test_operand(d, (test_form)form, DTYPES[s % 3], SHAPES[s].rank, SHAPES[s].shape, 1, 2, s));
+  check_dropout(d, weft_slice(d->scope, test_operand(d, TEST_WHOLE, WEFT_BF16, TEST_SHAPE(99), 1, 2, 1), 0, 3, 90));
+}
+
+static void dropout_drops_what_the_draws_say(void **state) {
+  (void)state;
+  test_each_device(N_THREADS, check_dropouts);
+}
+
+/* The mean of many ones, within five standard deviations; and dropped elements are 0 whatever they were. */
+static void check_dropout_mean(test_device *d) {
+  enum { N = 1 << 14 };
+  weft_tensor *a = weft_tensor_new(d->scope, WEFT_F32, TEST_SHAPE(N));
+  weft_fill(d->scope, a, &(weft_fill_attrs){1});
+  float *y = test_read(weft_dropout(d->scope, a, &DROP));
+  double sum = 0;
+  for (int i = 0; i < N; i++) sum += (double)y[i];
+  double variance = (double)DROP.p / (double)(1 - DROP.p);
+  assert_true(fabs(sum / N - 1) < 5 * sqrt(variance / N));
+  weft_fill(d->scope, a, &(weft_fill_attrs){NAN});
+  float *none = test_read(weft_dropout(d->scope, a, &DROP));
+  for (int i = 0; i < N; i++) assert_true(y[i] == 0 ? none[i] == 0 : isnan(none[i]));
+  float *all = test_read(weft_dropout(d->scope, a, &(weft_dropout_attrs){.p = 0}));
+  for (int i = 0; i < N; i++) assert_true(isnan(all[i]));
+  free(y);
+  free(none);
+  free(all);
+}
+
+static void dropout_keeps_the_mean(void **state) {
+  (void)state;
+  test_each_device(N_THREADS, check_dropout_mean);
+}
+
+/* The gradient of sum(dy * dropout(a)) by a is dropout(dy). */
+static void check_dropout_gradient(test_device *d) {
+  const int64_t n = 65;
+  double *dy, *in[] = {test_doubles((size_t)n)};
+  for (int64_t e = 0; e < n; e++) in[0][e] = 1 + (double)e / 8;
+  weft_tensor *upstream = test_random(d, TEST_SHAPE(5, 13), 1, 7);
+  dy = test_values(upstream);
+  double *want = test_gradient(dropout_formula, &n, in, 0, (size_t)n, dy, (size_t)n);
+  test_compare("dropout's gradient", d, weft_dropout(d->scope, upstream, &DROP), want, NULL, 1e-7, 1e-6);
+  free(want);
+  free(dy);
+  free(in[0]);
+}
+
+static void dropout_is_its_own_gradient(void **state) {
+  (void)state;
+  test_each_device(1, check_dropout_gradient);
+}
+
 int main(void) {
   test_use_gpus();
   const struct CMUnitTest tests[] = {
@@ -484,8 +563,8 @@ int main(void) {
       cmocka_unit_test(rows_are_copied_in_place),       cmocka_unit_test(fill_sets_every_element),
       cmocka_unit_test(draws_are_their_formulas),       cmocka_unit_test(draws_are_distributed),
       cmocka_unit_test(draws_leave_the_end_out),        cmocka_unit_test(permuted_tensors_are_made_contiguous),
-      cmocka_unit_test(neighbours_of_what_is_set_stay),
-
+      cmocka_unit_test(neighbours_of_what_is_set_stay), cmocka_unit_test(dropout_drops_what_the_draws_say),
+      cmocka_unit_test(dropout_keeps_the_mean),         cmocka_unit_test(dropout_is_its_own_gradient),
   };
   return cmocka_run_group_tests_name("ops_copy", tests, NULL, NULL);
 }

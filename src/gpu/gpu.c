@@ -118,6 +118,7 @@ static bool takes_all(weft_op op) {
   case WEFT_OP_ID_fill:
   case WEFT_OP_ID_fill_uniform:
   case WEFT_OP_ID_fill_normal:
+  case WEFT_OP_ID_dropout:
     return true;
   default:
     return false;
@@ -176,6 +177,7 @@ static const weft__backend_class GPU_CLASS = {
             [WEFT_OP_ID_fill] = weft__gpu_fill,
             [WEFT_OP_ID_fill_uniform] = weft__gpu_fill_uniform,
             [WEFT_OP_ID_fill_normal] = weft__gpu_fill_normal,
+            [WEFT_OP_ID_dropout] = weft__gpu_dropout,
             [WEFT_OP_ID_rms_norm] = weft__gpu_rms_norm,
             [WEFT_OP_ID_gather] = weft__gpu_gather,
             [WEFT_OP_ID_scatter_add] = weft__gpu_scatter_add,

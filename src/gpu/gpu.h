@@ -229,6 +229,7 @@ weft_status weft__gpu_copy_rows_into(weft__backend *backend, const weft__op_call
 weft_status weft__gpu_fill(weft__backend *backend, const weft__op_call *call);
 weft_status weft__gpu_fill_uniform(weft__backend *backend, const weft__op_call *call);
 weft_status weft__gpu_fill_normal(weft__backend *backend, const weft__op_call *call);
+weft_status weft__gpu_dropout(weft__backend *backend, const weft__op_call *call);
 weft_status weft__gpu_rms_norm(weft__backend *backend, const weft__op_call *call);
 weft_status weft__gpu_matmul(weft__backend *backend, const weft__op_call *call);
 weft_status weft__gpu_matmul_nt(weft__backend *backend, const weft__op_call *call);

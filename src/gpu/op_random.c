@@ -1,4 +1,4 @@
-/* op_random.c - what sets elements without reading any: fill, fill_uniform, fill_normal.
+/* op_random.c - what sets elements without reading any: fill, fill_uniform, fill_normal; and dropout, which draws as they do.
  * Results are contiguous, so all of them go window by window. */
 #include "gpu/gpu.h"
 
@@ -87,4 +87,47 @@ weft_status weft__gpu_fill_normal(weft__backend *backend, const weft__op_call *c
                                               .stream_high = high_word(attrs->stream),
                                               .shift = attrs->mean,
                                               .scale = attrs->deviation});
+}
+
+/* ---- dropout ---- */
+
+/* y = dropout of a contiguous a. */
+static weft_status run_dropout(weft__gpu *gpu, const weft_tensor *a, const weft_dropout_attrs *attrs,
+                               const weft_tensor *y) {
+  const weft__wgsl_const constants[] = {{"A_DTYPE", a->dtype}, {NULL, 0}};
+  int64_t n = weft_tensor_numel(y), window = weft__gpu_window_elements(gpu);
+  weft_status status = WEFT_OK;
+  for (int64_t first = 0; first < n && !status; first += window) {
+    int64_t count = weft__min_i64(n - first, window);
+    weft__gpu_dropout_params p = {.n = (uint32_t)count,
+                                  .seed_low = low_word(attrs->seed),
+                                  .seed_high = high_word(attrs->seed),
+                                  .stream_low = low_word(attrs->stream),
+                                  .stream_high = high_word(attrs->stream),
+                                  .block_low = low_word((uint64_t)first / DRAWS),
+                                  .block_high = high_word((uint64_t)first / DRAWS),
+                                  .rate = attrs->p,
+                                  .keep = 1 - attrs->p};
+    const weft__gpu_range ranges[] = {weft__gpu_window(gpu, a, first, count, &p.a_offset),
+                                      weft__gpu_window(gpu, y, first, count, &p.y_offset)};
+    status = weft__gpu_dispatch(gpu, WEFT__KERNEL_dropout, constants, ranges, &p, n_groups(count, PER_GROUP * DRAWS));
+  }
+  return status;
+}
+
+weft_status weft__gpu_dropout(weft__backend *backend, const weft__op_call *call) {
+  weft__gpu *gpu = weft__gpu_of(backend);
+  const weft_tensor *a = call->in[0];
+  if (weft_tensor_numel(a) == 0) return WEFT_OK;
+  if (weft__is_contiguous(a)) return run_dropout(gpu, a, call->attrs, call->out);
+  /* Another view is gathered into a buffer of its own first. */
+  weft_tensor whole = *call->out;
+  weft__storage storage = {.backend = backend, .n_bytes = weft_tensor_bytes(call->out)};
+  whole.storage = &storage;
+  weft_status status = weft__gpu_alloc(backend, storage.n_bytes, &storage.buffer);
+  if (status) return status;
+  status = weft__gpu_copy_strided(gpu, a, &whole);
+  if (!status) status = run_dropout(gpu, &whole, call->attrs, call->out);
+  weft__gpu_free(backend, storage.buffer, storage.n_bytes);
+  return status;
 }
