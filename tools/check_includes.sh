@@ -29,6 +29,7 @@ dtype.def:     tensor
 tensor.h:      tensor
 ops.def:       tensor
 ops.h:         tensor
+op_enums.h:    tensor
 accelerator.h: tensor
 device.h:      tensor
 format.h:      format
