@@ -70,11 +70,15 @@ static const weft_embed_grad_attrs FIVE_ROWS = {5}, NEGATIVE_ROWS = {-1};
 static const weft_matmul_attrs PLAIN_PRODUCT = {0, 0}, TURNED_PRODUCT = {0, 1};
 static const weft_concat_attrs AXIS[] = {{0}, {1}, {2}, {-1}};
 static const weft_rms_norm_attrs EPS = {1e-5f};
-static const weft_rope_table_attrs TABLE = {4, 10000, 1}, ODD_TABLE = {5, 10000, 1}, EMPTY_TABLE = {0, 10000, 1},
-                                   NEGATIVE_TABLE = {-2, 10000, 1}, BASE_0 = {4, 0, 1}, BASE_NAN = {4, NAN, 1},
-                                   BASE_INFINITE = {4, INFINITY, 1}, SCALE_NAN = {4, 10000, NAN};
-static const weft_rope_attrs HEADS_OF_8 = {8, WEFT_ROPE_HALVES}, HEADS_OF_3 = {3, WEFT_ROPE_HALVES},
-                             HEADS_OF_2 = {2, WEFT_ROPE_HALVES}, HEADS_OF_0 = {0, WEFT_ROPE_HALVES};
+static const weft_rope_table_attrs TABLE = {4, 10000, 1, 0, 0, 0}, ODD_TABLE = {5, 10000, 1, 0, 0, 0},
+                                   EMPTY_TABLE = {0, 10000, 1, 0, 0, 0}, NEGATIVE_TABLE = {-2, 10000, 1, 0, 0, 0},
+                                   BASE_0 = {4, 0, 1, 0, 0, 0}, BASE_NAN = {4, NAN, 1, 0, 0, 0},
+                                   BASE_INFINITE = {4, INFINITY, 1, 0, 0, 0}, SCALE_NAN = {4, 10000, NAN, 0, 0, 0},
+                                   YARN = {4, 10000, 1, 8, 4096, 1.2f}, YARN_BELOW_1 = {4, 10000, 1, 0.5f, 4096, 1},
+                                   YARN_NAN = {4, 10000, 1, NAN, 4096, 1}, YARN_NOWHERE = {4, 10000, 1, 8, 0, 1},
+                                   MAGNITUDE_NEGATIVE = {4, 10000, 1, 0, 0, -1};
+static const weft_rope_attrs HEADS_OF_8 = {8, WEFT_ROPE_HALVES, 0}, HEADS_OF_3 = {3, WEFT_ROPE_HALVES, 0},
+                             HEADS_OF_2 = {2, WEFT_ROPE_HALVES, 0}, HEADS_OF_0 = {0, WEFT_ROPE_HALVES, 1};
 static const weft_paged_attention_attrs HEADS_4 = {4, 1, 0}, HEADS_3 = {3, 1, 0}, HEADS_0 = {0, 1, 0},
                                         HEADS_2 = {2, 1, 0}, NAN_SCALE = {4, NAN, 0}, WINDOW_5 = {4, 1, 5},
                                         WINDOW_NEGATIVE = {4, 1, -1};
@@ -389,6 +393,11 @@ static const rule_case RULE_CASES[] = {
     WRONG(rope_table, &BASE_NAN, I32(3), F32(2)),
     WRONG(rope_table, &BASE_INFINITE, I32(3), F32(2)),
     WRONG(rope_table, &SCALE_NAN, I32(3), F32(2)),
+    FITS(rope_table, &YARN, I32(3), F32(2)),
+    WRONG(rope_table, &YARN_BELOW_1, I32(3), F32(2)),
+    WRONG(rope_table, &YARN_NAN, I32(3), F32(2)),
+    WRONG(rope_table, &YARN_NOWHERE, I32(3), F32(2)),
+    WRONG(rope_table, &MAGNITUDE_NEGATIVE, I32(3), F32(2)),
     FITS(rope, &HEADS_OF_8, COLUMNS_F32(3, 16), F32(3, 2, 4)),
     WRONG(rope, &HEADS_OF_8, F32(3, 16), F32(2, 2, 4)),
     WRONG(rope, &HEADS_OF_8, F32(3, 16), F32(3, 1, 4)),

@@ -1,4 +1,5 @@
 /* test_ops_rope.c - rope_table and rope on every variant, against angles in long double. */
+#include "support/gradient.h"
 #include "support/tensors.h"
 
 #include <setjmp.h>
@@ -25,9 +26,14 @@ static weft_tensor *plain_rope_table(test_device *d, int64_t n, const int32_t *p
   return weft_rope_table(d->scope, test_i32(d, n, positions), rope_factors(d, attrs->n_dims, true), attrs);
 }
 
-/* The angle of pair i of n_dims/2 at a position, by exponential and logarithm instead of a power. */
+/* The angle of pair i of n_dims/2 at a position, by exponential and logarithm instead of a power; YaRN by wavelengths. */
 static long double rope_angle(const weft_rope_table_attrs *attrs, int32_t position, int64_t i) {
   long double frequency = expl(-2.0L * (long double)i / (long double)attrs->n_dims * logl((long double)attrs->base));
+  if (attrs->yarn_factor > 0) {
+    long double wavelength = 2 * acosl(-1) / frequency, ratio = (long double)attrs->yarn_context / wavelength;
+    long double ramp = ratio < 1 ? 0 : ratio > 32 ? 1 : (ratio - 1) / 31;
+    frequency = (1 - ramp) * frequency / (long double)attrs->yarn_factor + ramp * frequency;
+  }
   return (long double)position * (long double)attrs->scale * frequency;
 }
 
@@ -36,16 +42,26 @@ enum { N_POSITIONS = WEFT_COUNT(POSITIONS) };
 
 /* Cosines and sines are rounded once, after arithmetic in double whose angle is off by 1e-11 at most. */
 static void check_rope_table_of(test_device *d, bool is_plain) {
-  static const weft_rope_table_attrs cases[] = {{64, 10000, 1},  {64, 500000, 1}, {2, 10000, 1},
-                                                {6, 100, 0.25f}, {128, 1e6f, 8},  {4, 1, 1}};
+  static const weft_rope_table_attrs cases[] = {{64, 10000, 1, 0, 0, 0},
+                                                {64, 500000, 1, 0, 0, 0},
+                                                {2, 10000, 1, 0, 0, 0},
+                                                {6, 100, 0.25f, 0, 0, 0},
+                                                {128, 1e6f, 8, 0, 0, 0},
+                                                {4, 1, 1, 0, 0, 0},
+                                                {6, 100, -0.25f, 0, 0, 0},
+                                                {6, 100, 0, 0, 0, 0},
+                                                {128, 10000, 1, 4, 2048, 1.1386294f}, /* YaRN: 0.1 ln 4 + 1 */
+                                                {128, 10000, 1, 1, 2048, 0},
+                                                {64, 500000, 1, 32, 8192, 1.3465736f}};
   for (size_t t = 0; t < WEFT_COUNT(cases); t++) {
     int64_t half = cases[t].n_dims / 2;
     double *want = test_doubles((size_t)(N_POSITIONS * 2 * half));
     for (int64_t n = 0; n < N_POSITIONS; n++)
       for (int64_t i = 0; i < half; i++) {
         long double angle = rope_angle(&cases[t], POSITIONS[n], i) / (long double)rope_factor(is_plain, i);
-        want[(n * 2 + 0) * half + i] = (double)cosl(angle);
-        want[(n * 2 + 1) * half + i] = (double)sinl(angle);
+        long double magnitude = cases[t].magnitude != 0 ? (long double)cases[t].magnitude : 1;
+        want[(n * 2 + 0) * half + i] = (double)(magnitude * cosl(angle));
+        want[(n * 2 + 1) * half + i] = (double)(magnitude * sinl(angle));
       }
     weft_tensor *factors = rope_factors(d, cases[t].n_dims, is_plain);
     weft_tensor *y = weft_rope_table(d->scope, test_i32(d, N_POSITIONS, POSITIONS), factors, &cases[t]);
@@ -91,11 +107,14 @@ typedef struct rope_case {
 } rope_case;
 
 static const rope_case ROPE_CASES[] = {
-    {{64, 10000, 1}, {64, WEFT_ROPE_INTERLEAVED}, 3}, {{64, 10000, 1}, {64, WEFT_ROPE_HALVES}, 3},
-    {{32, 10000, 1}, {80, WEFT_ROPE_INTERLEAVED}, 2}, /* partial */
-    {{32, 10000, 1}, {80, WEFT_ROPE_HALVES}, 2},      {{6, 1000, 0.5f}, {6, WEFT_ROPE_INTERLEAVED}, 1},
-    {{6, 1000, 0.5f}, {7, WEFT_ROPE_HALVES}, 5},      {{2, 10000, 1}, {2, WEFT_ROPE_INTERLEAVED}, 4},
-    {{2, 10000, 1}, {2, WEFT_ROPE_HALVES}, 4},
+    {{64, 10000, 1, 0, 0, 0}, {64, WEFT_ROPE_INTERLEAVED, 0}, 3},
+    {{64, 10000, 1, 0, 0, 0}, {64, WEFT_ROPE_HALVES, 0}, 3},
+    {{32, 10000, 1, 0, 0, 0}, {80, WEFT_ROPE_INTERLEAVED, 0}, 2}, /* partial */
+    {{32, 10000, 1, 0, 0, 0}, {80, WEFT_ROPE_HALVES, 0}, 2},
+    {{6, 1000, 0.5f, 0, 0, 0}, {6, WEFT_ROPE_INTERLEAVED, 0}, 1},
+    {{6, 1000, 0.5f, 0, 0, 0}, {7, WEFT_ROPE_HALVES, 0}, 5},
+    {{2, 10000, 1, 0, 0, 0}, {2, WEFT_ROPE_INTERLEAVED, 0}, 4},
+    {{2, 10000, 1, 0, 0, 0}, {2, WEFT_ROPE_HALVES, 0}, 4},
 };
 
 /* The places of pair i within a head. */
@@ -161,7 +180,7 @@ static void rope_pairs_by_layout(void **state) {
   test_each_device(N_THREADS, check_rope_quarter);
 }
 
-/* There and back: two rotations, each as exact as above. */
+/* There and back: two rotations, each as exact as above; back by the angles of the negative positions, and by the inverse. */
 static void check_rope_inverse(test_device *d) {
   int32_t negative[N_POSITIONS];
   for (int n = 0; n < N_POSITIONS; n++) negative[n] = -POSITIONS[n];
@@ -171,11 +190,14 @@ static void check_rope_inverse(test_device *d) {
     weft_tensor *a = test_random(d, TEST_SHAPE(N_POSITIONS, width), 1, k);
     weft_tensor *forth = plain_rope_table(d, N_POSITIONS, POSITIONS, &c->table);
     weft_tensor *back = plain_rope_table(d, N_POSITIONS, negative, &c->table);
-    weft_tensor *y = weft_rope(d->scope, weft_rope(d->scope, a, forth, &c->rope), back, &c->rope);
+    weft_tensor *turned = weft_rope(d->scope, a, forth, &c->rope), *y = weft_rope(d->scope, turned, back, &c->rope);
+    weft_rope_attrs inverse = c->rope;
+    inverse.inverse = 1;
     float *x = test_read(a);
     double *want = test_doubles((size_t)(N_POSITIONS * width));
     for (int64_t e = 0; e < N_POSITIONS * width; e++) want[e] = (double)x[e];
     test_compare("rope, there and back", d, y, want, NULL, 20 * TEST_ROUNDING, 0);
+    test_compare("rope, inverse", d, weft_rope(d->scope, turned, forth, &inverse), want, NULL, 20 * TEST_ROUNDING, 0);
     free(x);
     free(want);
   }
@@ -184,6 +206,46 @@ static void check_rope_inverse(test_device *d) {
 static void rope_is_undone_by_its_inverse(void **state) {
   (void)state;
   test_each_device(N_THREADS, check_rope_inverse);
+}
+
+/* rope in double: context is the case, in[1] the table. */
+static void rope_formula(const void *context, const double *const *in, double *y) {
+  const rope_case *c = context;
+  int64_t width = (int64_t)c->rope.head_size * c->n_heads, half = c->table.n_dims / 2;
+  for (int64_t e = 0; e < 2 * width; e++) y[e] = in[0][e];
+  for (int64_t n = 0; n < 2; n++)
+    for (int64_t h = n * width; h < (n + 1) * width; h += c->rope.head_size)
+      for (int64_t i = 0; i < half; i++) {
+        int64_t r, m;
+        pair_places(c, i, &r, &m);
+        double cosine = in[1][n * 2 * half + i], sine = in[1][n * 2 * half + half + i];
+        y[h + r] = in[0][h + r] * cosine - in[0][h + m] * sine;
+        y[h + m] = in[0][h + m] * cosine + in[0][h + r] * sine;
+      }
+}
+
+static void check_rope_gradient(test_device *d) {
+  for (size_t k = 0; k < WEFT_COUNT(ROPE_CASES); k++) {
+    const rope_case *c = &ROPE_CASES[k];
+    int64_t width = (int64_t)c->rope.head_size * c->n_heads;
+    weft_rope_attrs inverse = c->rope;
+    inverse.inverse = 1;
+    weft_tensor *a = test_random(d, TEST_SHAPE(2, width), 2, k), *dy = test_columns(d, 2, width, 1, k + 9);
+    weft_tensor *table = plain_rope_table(d, 2, (const int32_t[]){3, 100}, &c->table);
+    double *x = test_values(a), *angles = test_values(table), *weights = test_values(dy);
+    double *want =
+        test_gradient(rope_formula, c, (double *[]){x, angles}, 0, (size_t)(2 * width), weights, (size_t)(2 * width));
+    test_compare("rope's gradient", d, weft_rope(d->scope, dy, table, &inverse), want, NULL, 1e-6, 0);
+    free(x);
+    free(angles);
+    free(weights);
+    free(want);
+  }
+}
+
+static void rope_inverse_is_the_gradient(void **state) {
+  (void)state;
+  test_each_device(N_THREADS, check_rope_gradient);
 }
 
 /* Rows enough for several tasks, no rows, and a table that rotates nothing. */
@@ -228,6 +290,7 @@ int main(void) {
       cmocka_unit_test(rope_rotates_pairs),
       cmocka_unit_test(rope_pairs_by_layout),
       cmocka_unit_test(rope_is_undone_by_its_inverse),
+      cmocka_unit_test(rope_inverse_is_the_gradient),
       cmocka_unit_test(rope_of_many_rows_and_of_none),
   };
   return cmocka_run_group_tests_name("ops_rope", tests, NULL, NULL);

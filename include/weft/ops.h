@@ -149,11 +149,17 @@ typedef struct weft_matmul_nt_gated_attrs {
   weft_gate gate;
 } weft_matmul_nt_gated_attrs;
 
-/* The factors divide the frequencies one by one, as Llama 3 stretches the long waves alone; 1 leaves them. */
+/* Pair i turns by position * scale * f(base^(-2i/R)) / factor i.  The ways to stretch a context: linear scaling is scale =
+ * 1/s; NTK's is another base; Llama 3 stretches the long waves alone, by the factors (1 leaves a pair as it is).  YaRN (Peng
+ * et al. 2023) is f(w) = (1 - k) w/s + k w, with k from 0 to 1 as the pair turns 1 to 32 times within the context that the
+ * model was trained on; its attention factor 0.1 ln s + 1 is the magnitude of cosines and sines. */
 typedef struct weft_rope_table_attrs {
-  int n_dims;  /* R: rotated elements of a head, even */
-  float base;  /* theta, 10000 in RoFormer (Su et al. 2021) */
-  float scale; /* of the position; 1 = none, 1/f = linear scaling by f */
+  int n_dims;        /* R: rotated elements of a head, even */
+  float base;        /* theta, 10000 in RoFormer (Su et al. 2021) */
+  float scale;       /* of the position; 1 = none */
+  float yarn_factor; /* s of YaRN, 1 or more; 0: no YaRN */
+  int yarn_context;  /* positions that the model was trained on; with a yarn_factor */
+  float magnitude;   /* above 0; 0 stands for 1 */
 } weft_rope_table_attrs;
 
 typedef enum weft_rope_pairing {
@@ -164,6 +170,7 @@ typedef enum weft_rope_pairing {
 typedef struct weft_rope_attrs {
   int head_size; /* D; elements R to D-1 of a head pass unchanged */
   weft_rope_pairing pairing;
+  int inverse; /* 1: by the opposite angles, which is the gradient */
 } weft_rope_attrs;
 
 /* Paged key/value cache.  Positions are kept in blocks of WEFT_KV_BLOCK; keys are stored transposed within a block so

@@ -208,7 +208,8 @@ typedef struct weft__cpu_kernels {
   double (*exp_sum)(int64_t n, const float *a, float *largest); /* sum of exp(a - largest); 0 if all are -infinity */
   void (*rms_norm)(int64_t n, const float *a, const float *gain, float eps, float *y);
   /* One head, R rotated elements at distance `step` (1: pairs are neighbours; R/2: halves). */
-  void (*rope)(int64_t n_rotated, bool is_interleaved, const float *a, const float *cos, const float *sin, float *y);
+  void (*rope)(int64_t n_rotated, bool is_interleaved, bool is_inverse, const float *a, const float *cos,
+               const float *sin, float *y);
   void (*to_f16)(int64_t n, const float *a, uint16_t *y);
   void (*attention)(const weft__attention_tile *tile, void *scratch);
   /* n more scores s of a row, times scale, join its softmax: the row's largest and the sum of the exponentials, which begin

@@ -15,12 +15,12 @@ typedef struct table_loop {
 static void table_rows(void *context, int64_t first, int64_t end) {
   const table_loop *l = context;
   int64_t half = l->attrs->n_dims / 2;
+  double magnitude = weft__rope_magnitude(l->attrs);
   for (int64_t n = first; n < end; n++)
     for (int64_t i = 0; i < half; i++) {
-      double frequency = pow((double)l->attrs->base, -2.0 * (double)i / l->attrs->n_dims) / (double)l->factors[i];
-      double angle = (double)l->positions[n] * (double)l->attrs->scale * frequency;
-      l->y[n * 2 * half + i] = (float)cos(angle);
-      l->y[n * 2 * half + half + i] = (float)sin(angle);
+      double angle = (double)l->positions[n] * weft__rope_frequency(l->attrs, i) / (double)l->factors[i];
+      l->y[n * 2 * half + i] = (float)(magnitude * cos(angle));
+      l->y[n * 2 * half + half + i] = (float)(magnitude * sin(angle));
     }
 }
 
@@ -48,7 +48,8 @@ static void rope_rows(void *context, int64_t first, int64_t end) {
     const float *angles = l->table + n * 2 * half;
     float *y = l->y + n * width;
     for (int64_t h = 0; h < width; h += head_size) {
-      l->kernels->rope(l->n_rotated, l->attrs->pairing == WEFT_ROPE_INTERLEAVED, a + h, angles, angles + half, y + h);
+      l->kernels->rope(l->n_rotated, l->attrs->pairing == WEFT_ROPE_INTERLEAVED, l->attrs->inverse, a + h, angles,
+                       angles + half, y + h);
       memcpy(y + h + l->n_rotated, a + h + l->n_rotated, (size_t)(head_size - l->n_rotated) * sizeof *y);
     }
   }

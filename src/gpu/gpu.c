@@ -107,6 +107,8 @@ static bool takes_all(weft_op op) {
   case WEFT_OP_ID_gather:
   case WEFT_OP_ID_embed:
   case WEFT_OP_ID_embed_grad:
+  case WEFT_OP_ID_rope_table:
+  case WEFT_OP_ID_rope:
   case WEFT_OP_ID_softmax:
   case WEFT_OP_ID_softmax_grad:
   case WEFT_OP_ID_cross_entropy:
@@ -183,6 +185,8 @@ static const weft__backend_class GPU_CLASS = {
             [WEFT_OP_ID_scatter_add] = weft__gpu_scatter_add,
             [WEFT_OP_ID_embed] = weft__gpu_embed,
             [WEFT_OP_ID_embed_grad] = weft__gpu_embed_grad,
+            [WEFT_OP_ID_rope_table] = weft__gpu_rope_table,
+            [WEFT_OP_ID_rope] = weft__gpu_rope,
             [WEFT_OP_ID_matmul] = weft__gpu_matmul,
             [WEFT_OP_ID_matmul_nt] = weft__gpu_matmul_nt,
         },

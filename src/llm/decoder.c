@@ -133,7 +133,7 @@ static weft_tensor *place_heads(const pass *p, weft_scope *scope, weft_tensor *x
     x = norm(p, scope, weft_reshape(scope, x, 3, (int64_t[]){n, width / head_size, head_size}), gain);
     x = weft_reshape(scope, x, 2, (int64_t[]){n, width});
   }
-  const weft_rope_attrs rope = {(int)head_size, p->traits->pairing};
+  const weft_rope_attrs rope = {.head_size = (int)head_size, .pairing = p->traits->pairing};
   return weft_rope(scope, x, angles, &rope);
 }
 
@@ -193,8 +193,10 @@ weft_tensor *weft__decoder_forward(const weft_model *model, const weft__decoder_
                                    const weft__forward_inputs *in) {
   const weights *w = model->weights;
   const weft__hparams *h = &model->hparams;
-  const weft_rope_table_attrs rope = {(int)h->rope_dims, (float)h->rope_base, (float)h->rope_scale};
-  const weft_rope_table_attrs window_rope = {(int)h->rope_dims, (float)h->window_rope_base, 1};
+  const weft_rope_table_attrs rope = {
+      .n_dims = (int)h->rope_dims, .base = (float)h->rope_base, .scale = (float)h->rope_scale};
+  const weft_rope_table_attrs window_rope = {
+      .n_dims = (int)h->rope_dims, .base = (float)h->window_rope_base, .scale = 1};
   pass p = {.model = model, .traits = traits, .in = in};
   p.window_angles = p.angles = weft_rope_table(scope, in->positions, w->rope_factors, &rope);
   if (h->window_rope_base > 0) p.window_angles = weft_rope_table(scope, in->positions, w->no_factors, &window_rope);

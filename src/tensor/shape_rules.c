@@ -174,6 +174,11 @@ weft_status weft__shape_rope_table(const weft__op_call *call, weft__shape *out) 
     return mismatch(call, "wants i32 positions [N] and f32 factors [n_dims / 2]");
   if (attrs->n_dims < 2 || attrs->n_dims % 2 || !(attrs->base > 0) || !isfinite(attrs->base) || !isfinite(attrs->scale))
     return mismatch(call, "wants an even n_dims, a base above 0 and a finite scale");
+  bool is_yarn = attrs->yarn_factor != 0;
+  if ((is_yarn && (!(attrs->yarn_factor >= 1) || !isfinite(attrs->yarn_factor) || attrs->yarn_context < 1)) ||
+      !(attrs->magnitude >= 0) || !isfinite(attrs->magnitude))
+    return mismatch(call,
+                    "wants a yarn_factor of 0, or of 1 or more with a yarn_context, and a magnitude of 0 or more");
   *out = (weft__shape){WEFT_F32, 3, {call->in[0]->shape[0], 2, attrs->n_dims / 2}};
   return WEFT_OK;
 }

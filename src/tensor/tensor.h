@@ -106,6 +106,12 @@ typedef enum weft__fault_kind {
 /* Sets the error of what was found in an operand's contents, EINVAL; numbers that the text lacks are ignored. */
 weft_status weft__fault(weft_op op, weft__fault_kind kind, const int64_t numbers[4]);
 
+/* ---- rope.c ---- */
+
+/* Radians a position for a pair of rope_table, before its factor, and what its cosines and sines are multiplied by. */
+double weft__rope_frequency(const weft_rope_table_attrs *attrs, int64_t pair);
+double weft__rope_magnitude(const weft_rope_table_attrs *attrs);
+
 /* shape_rules.c and lower.c: one function an operator, named by its row. */
 #define WEFT_OP(name, n_inputs, attributes, formula, gradient, cost)                                                   \
   weft_status weft__shape_##name(const weft__op_call *call, weft__shape *out);
