@@ -28,6 +28,7 @@ base.h:        base
 dtype.def:     tensor
 tensor.h:      tensor
 ops.def:       tensor
+op_enums.h:    tensor
 ops.h:         tensor
 op_enums.h:    tensor
 accelerator.h: tensor
