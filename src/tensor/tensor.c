@@ -154,6 +154,28 @@ static weft_status read_axis(const weft_tensor *t, int axis, int run_axis, int64
   return WEFT_OK;
 }
 
+/* Copies axis `axis` of `t`, element `index` of whose span it begins with, to *data in row-major order. */
+static void gather_axis(const weft_tensor *t, size_t size, int axis, int64_t index, const char *span, char **data) {
+  if (axis == t->rank) {
+    memcpy(*data, span + (size_t)index * size, size);
+    *data += size;
+    return;
+  }
+  for (int64_t i = 0; i < t->shape[axis]; i++) gather_axis(t, size, axis + 1, index + i * t->strides[axis], span, data);
+}
+
+/* Reads everything from the first element to the last at once, as each transfer from a device takes its time. */
+static weft_status read_span(const weft_tensor *t, int64_t n_span, char *data) {
+  weft__backend *backend = t->storage->backend;
+  size_t n_bytes = byte_offset(t, n_span);
+  char *span = weft__alloc(n_bytes, 1);
+  if (!span) return WEFT_ENOMEM;
+  weft_status status = backend->class->read(backend, t->storage->buffer, byte_offset(t, t->offset), span, n_bytes);
+  if (!status) gather_axis(t, byte_offset(t, 1), 0, 0, span, &data);
+  weft_free(span);
+  return status;
+}
+
 weft_status weft_tensor_read(const weft_tensor *tensor, void *data, size_t n_bytes) {
   weft_status status = check_transfer(tensor, n_bytes, "read");
   if (status || n_bytes == 0) return status;
@@ -165,6 +187,11 @@ weft_status weft_tensor_read(const weft_tensor *tensor, void *data, size_t n_byt
   int64_t stride = 1;
   while (run_axis > 0 && (tensor->shape[run_axis - 1] == 1 || tensor->strides[run_axis - 1] == stride))
     stride *= tensor->shape[--run_axis];
+  enum { MOST_SPAN = 1 << 24 };
+  int64_t n_span = 1;
+  for (int i = 0; i < tensor->rank; i++) n_span += (tensor->shape[i] - 1) * tensor->strides[i];
+  bool is_remote = backend->class->flush != NULL;
+  if (is_remote && run_axis > 0 && n_span <= MOST_SPAN) return read_span(tensor, n_span, data);
   char *to = data;
   return read_axis(tensor, 0, run_axis, tensor->offset, &to);
 }
