@@ -128,14 +128,6 @@ typedef struct weft_fill_normal_attrs {
   float mean, deviation; /* finite, deviation >= 0 */
 } weft_fill_normal_attrs;
 
-/* dropout (Srivastava et al. 2014), scaled so that the mean stays: element e is kept if the draw u that fill_uniform makes of
- * it under (seed, stream) is p or more, else it is 0, whatever it was.  The mask is the same on all devices and for the
- * gradient. */
-typedef struct weft_dropout_attrs {
-  uint64_t seed, stream; /* one stream a layer and step */
-  float p;               /* what is dropped of all elements: 0 <= p < 1 */
-} weft_dropout_attrs;
-
 /* copy_rows_into writes N rows of a, from row `first` on, in a's dtype. */
 typedef struct weft_copy_rows_into_attrs {
   int64_t first;
@@ -217,6 +209,28 @@ typedef struct weft_attention_attrs {
   int window; /* with WEFT_MASK_CAUSAL: keys that a query sees, up to its own; 0: all of these */
 } weft_attention_attrs;
 typedef weft_attention_attrs weft_attention_lse_attrs, weft_attention_grad_attrs;
+
+/* Windows of kh x kw elements slide over images [N,C,H,W]: Ho = (H + 2 padding - dilation (kh - 1) - 1) / stride + 1 of them
+ * along the height, rounded down, and Wo along the width.  Window (oy, ox) meets row oy * stride - padding + ky * dilation and
+ * the column likewise.  A kernel larger than the padded image is EINVAL.
+ *
+ * im2col(x): column n*Ho*Wo + oy*Wo + ox has what that window meets in image n, row c*kh*kw + ky*kw + kx by row; zeros outside
+ *   the image.  col2im is its transpose.  Reads kernel; col2im: input and kernel.
+ * conv2d(x [N,C,H,W], w [M,C,kh,kw]): correlation, as neural networks have it; the columns of some images at a time are
+ *   multiplied by w.  The kernel is w's.  A bias is added by add, as [M,1,1].
+ * conv2d_grad_input(dy, w) reads input, conv2d_grad_weight(x, dy) kernel.
+ * max_pool2d(x): places outside the image do not count, nor may padding exceed half of what a window spans; one that meets
+ *   nothing, which wide dilation allows, makes -inf.  max_pool2d_grad(x, dy) adds dy where the largest element lies, the first
+ *   in row-major order among equals; NaN counts as the largest. */
+typedef struct weft_window2d_attrs { /* height, then width; below 2^31 */
+  int64_t input[2];                  /* H and W of the images to be made */
+  int64_t kernel[2];                 /* kh and kw */
+  int64_t stride[2];                 /* 0: 1, for pooling the kernel's extent */
+  int64_t padding[2];                /* on both sides */
+  int64_t dilation[2];               /* between elements of the kernel; 0: 1 */
+} weft_window2d_attrs;
+typedef weft_window2d_attrs weft_im2col_attrs, weft_col2im_attrs, weft_conv2d_attrs, weft_conv2d_grad_input_attrs,
+    weft_conv2d_grad_weight_attrs, weft_max_pool2d_attrs, weft_max_pool2d_grad_attrs;
 
 #define WEFT_OP_INPUTS_1 weft_tensor *a
 #define WEFT_OP_INPUTS_2 WEFT_OP_INPUTS_1, weft_tensor *b
