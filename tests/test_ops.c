@@ -59,6 +59,8 @@ static const weft_fill_uniform_attrs UNIFORM = {1, 0, -1, 1}, UNIFORM_NAN = {1, 
                                      UNIFORM_WIDE = {1, 0, -FLT_MAX, FLT_MAX};
 static const weft_fill_normal_attrs NORMAL = {1, 0, 0, 1}, NORMAL_NEGATIVE = {1, 0, 0, -1},
                                     NORMAL_INFINITE = {1, 0, INFINITY, 1};
+static const weft_dropout_attrs HALF = {1, 0, 0.5f}, NO_DROP = {1, 0, 0}, ALL_DROPPED = {1, 0, 1},
+                                NEGATIVE_DROP = {1, 0, -0.5f}, NAN_DROP = {1, 0, NAN};
 static const weft_copy_rows_into_attrs FROM[] = {{0}, {1}, {2}, {-1}};
 static const weft_reduce_attrs OVER_1 = {1, {1}, 0}, OVER_ALL = {0, {0}, 0}, OVER_TWICE = {2, {1, 1}, 0},
                                OVER_NEGATIVE = {1, {-1}, 0}, OVER_TOO_MANY = {3, {0, 1, 2}, 0};
@@ -238,6 +240,13 @@ static const rule_case RULE_CASES[] = {
     WRONG(fill_normal, &NORMAL, I32(2, 3)),
     WRONG(fill_normal, &NORMAL_NEGATIVE, F32(2, 3)),
     WRONG(fill_normal, &NORMAL_INFINITE, F32(2, 3)),
+    FITS(dropout, &HALF, TURNED_F32(2, 3)),
+    FITS(dropout, &NO_DROP, F16(2, 3)),
+    WRONG(dropout, &HALF, I32(2, 3)),
+    WRONG(dropout, &HALF, Q8(2, 32)),
+    WRONG(dropout, &ALL_DROPPED, F32(2, 3)),
+    WRONG(dropout, &NEGATIVE_DROP, F32(2, 3)),
+    WRONG(dropout, &NAN_DROP, F32(2, 3)),
     FITS(copy_rows_into, &FROM[1], F16(4, 3), TURNED_F32(3, 3)),
     WRONG(copy_rows_into, &FROM[2], F32(4, 3), F32(3, 3)),
     WRONG(copy_rows_into, &FROM[0], F32(4, 3), F32(5, 3)),
@@ -654,6 +663,7 @@ static const char *const SUITES[WEFT_OP_COUNT] = {
     [WEFT_OP_ID_fill] = "ops_copy",
     [WEFT_OP_ID_fill_uniform] = "ops_copy",
     [WEFT_OP_ID_fill_normal] = "ops_copy",
+    [WEFT_OP_ID_dropout] = "ops_copy",
     [WEFT_OP_ID_sum] = "ops_reduce",
     [WEFT_OP_ID_mean] = "ops_reduce",
     [WEFT_OP_ID_max] = "ops_reduce",

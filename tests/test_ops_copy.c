@@ -1,8 +1,9 @@
 /* test_ops_copy.c - the operators that copy, convert or set elements: cast, contiguous, concat, copy_rows_into, fill,
- * fill_uniform, fill_normal.  Their results are known to the bit. */
+ * fill_uniform, fill_normal, dropout.  Their results are known to the bit, but for logarithms and quotients. */
 #include "support/tensors.h"
 
 #include "base/rng.h"
+#include "support/gradient.h"
 #include "cpu/half.h"
 
 #include <setjmp.h>
@@ -66,13 +67,16 @@ static void check_contiguous(test_device *d, weft_tensor *a) {
   free(x);
 }
 
+/* Every pair of dtypes on a CPU; on a GPU, where each is a shader, another one for every view. */
 static void check_casts(test_device *d) {
-  for (size_t s = 0; s < WEFT_COUNT(SHAPES); s += test_is_gpu(d) ? 5 : 1)
+  size_t n_seen = 0;
+  for (size_t s = 0; s < WEFT_COUNT(SHAPES); s += test_is_gpu(d) ? 3 : 1)
     for (int form = 0; form < TEST_N_FORMS; form++)
       for (size_t from = 0; from < WEFT_COUNT(DTYPES); from++) {
         weft_tensor *a =
             test_operand(d, (test_form)form, DTYPES[from], SHAPES[s].rank, SHAPES[s].shape, -300, 300, 10 * s + from);
-        for (size_t to = 0; to < WEFT_COUNT(DTYPES); to++) check_cast(d, a, DTYPES[to]);
+        size_t step = test_is_gpu(d) ? 3 : 1, n_to = WEFT_COUNT(DTYPES);
+        for (size_t to = n_seen++ / n_to % step; to < n_to; to += step) check_cast(d, a, DTYPES[to]);
         check_contiguous(d, a);
       }
 }
@@ -80,6 +84,59 @@ static void check_casts(test_device *d) {
 static void casts_and_copies_of_any_view(void **state) {
   (void)state;
   test_each_device(N_THREADS, check_casts);
+}
+
+/* Permuted tensors and parts of them: what there are kernels for, and what falls between them. */
+static const struct {
+  int rank, axes[8];
+  int64_t shape[8];
+} TURNS[] = {
+    {2, {1, 0}, {64, 128}},
+    {2, {1, 0}, {68, 76}},
+    {2, {1, 0}, {67, 77}},
+    {2, {1, 0}, {17, 260}},
+    {3, {2, 0, 1}, {20, 33, 64}},
+    {3, {2, 1, 0}, {64, 3, 64}},
+    {3, {1, 0, 2}, {9, 7, 48}},
+    {4, {0, 2, 1, 3}, {2, 6, 8, 16}},
+    {4, {0, 2, 1, 3}, {2, 5, 3, 15}},
+    {4, {3, 1, 2, 0}, {18, 2, 3, 20}},
+    {6, {5, 4, 3, 2, 1, 0}, {2, 3, 2, 3, 2, 3}},
+    {8, {7, 6, 5, 4, 3, 2, 1, 0}, {2, 1, 3, 2, 2, 1, 3, 2}},
+    {8, {1, 0, 3, 2, 5, 4, 7, 6}, {2, 3, 2, 2, 3, 2, 2, 4}},
+};
+
+/* A view of a whole tensor: what it should hold is found in that. */
+static void check_view(test_device *d, const weft_tensor *whole, weft_tensor *view) {
+  double *stored = test_values(whole), *want = test_doubles((size_t)weft_tensor_numel(view));
+  for (int64_t e = 0; e < weft_tensor_numel(view); e++) {
+    int64_t rest = e, at = view->offset;
+    for (int i = view->rank - 1; i >= 0; rest /= view->shape[i--]) at += rest % view->shape[i] * view->strides[i];
+    want[e] = stored[at];
+  }
+  weft_tensor *y = weft_contiguous(d->scope, view);
+  test_expect_shape("contiguous", y, view->dtype, view->rank, view->shape);
+  test_expect_values("contiguous", d, y, want, 0);
+  free(stored);
+  free(want);
+}
+
+static void check_turned(test_device *d) {
+  for (size_t i = 0; i < WEFT_COUNT(TURNS); i++)
+    for (size_t size = 0; size < 2; size++) { /* of 4 and of 2 bytes */
+      weft_dtype dtype = DTYPES[i % 2 ? 3 - size : size];
+      weft_tensor *a = test_operand(d, TEST_WHOLE, dtype, TURNS[i].rank, TURNS[i].shape, -300, 300, i);
+      check_view(d, a, weft_permute(d->scope, a, TURNS[i].axes));
+      int axis = size ? 0 : TURNS[i].rank - 1; /* without its first, to an odd end */
+      int64_t extent = TURNS[i].shape[axis];
+      weft_tensor *part = weft_slice(d->scope, a, axis, extent > 2, extent > 3 ? extent - 2 : 1);
+      check_view(d, a, weft_permute(d->scope, part, TURNS[i].axes));
+    }
+}
+
+static void permuted_tensors_are_made_contiguous(void **state) {
+  (void)state;
+  test_each_device(N_THREADS, check_turned);
 }
 
 /* Where the target runs out: to either side, in steps, and numbers that are none. */
@@ -103,8 +160,15 @@ static void check_cast_edges(test_device *d) {
                                 65520,
                                 1e30f,
                                 FLT_MAX,
+                                0x1p-14f,
+                                0x1.ffep-15f,
+                                0x1.8p-24f,
+                                0x1.4p-23f,
                                 0x1p-24f,
+                                0x1p-25f,
+                                0x1.000002p-25f,
                                 0x1p-26f,
+                                65519.996f,
                                 0x1p-140f,
                                 2049,
                                 2051,
@@ -295,6 +359,46 @@ static double normal_of(uint64_t seed, uint64_t stream, int64_t e) {
   return e == first ? r * cos(angle) : r * sin(angle);
 }
 
+/* Fills and copies of rows into elements first .. first + n - 1 of a tensor: the others stay, also those that share a word
+ * with one that changes. */
+static void check_place(test_device *d, weft_dtype dtype, int64_t first, int64_t n) {
+  enum { N = 23 };
+  weft_tensor *a = test_operand(d, TEST_WHOLE, dtype, TEST_SHAPE(N), -9, 9, 5), *rows = test_random(d, 1, &n, 3, 6);
+  weft_tensor *part = weft_slice(d->scope, a, 0, first, n);
+  const weft_fill_uniform_attrs uniform = {.seed = 4, .low = -1, .high = 3};
+  const weft_fill_normal_attrs normal = {.seed = 4, .mean = 10, .deviation = 1};
+  double *want = test_values(a), *of_rows = test_values(rows);
+  for (int64_t e = 0; e < n; e++) want[first + e] = converted(4.7, dtype);
+  weft_fill(d->scope, part, &(weft_fill_attrs){4.7f});
+  test_expect_values("fill of a part", d, a, want, 0);
+  if (dtype == WEFT_I32) rows = weft_cast(d->scope, rows, &(weft_cast_attrs){WEFT_I32});
+  for (int64_t e = 0; e < n; e++) want[first + e] = converted(of_rows[e], dtype);
+  weft_copy_rows_into(d->scope, a, rows, &(weft_copy_rows_into_attrs){first});
+  test_expect_values("copy_rows_into of a part", d, a, want, 0);
+  if (dtype != WEFT_I32) {
+    for (int64_t e = 0; e < n; e++)
+      want[first + e] = converted(-1 + 4 * unit_of(uniform.seed, uniform.stream, e), dtype);
+    weft_fill_uniform(d->scope, part, &uniform);
+    test_expect_values("fill_uniform of a part", d, a, want, 0);
+    for (int64_t e = 0; e < n; e++) want[first + e] = 10 + normal_of(normal.seed, normal.stream, e);
+    weft_fill_normal(d->scope, part, &normal);
+    test_compare("fill_normal of a part", d, a, want, NULL, 1e-6, dtype == WEFT_F32 ? 0 : 0x1p-8);
+  }
+  free(want);
+  free(of_rows);
+}
+
+static void check_places(test_device *d) {
+  for (size_t t = 0; t < WEFT_COUNT(DTYPES); t++)
+    for (int64_t first = 2; first < 4; first++)
+      for (int64_t n = 0; n < 20; n += n < 3 ? 1 : 15) check_place(d, DTYPES[t], first, n);
+}
+
+static void neighbours_of_what_is_set_stay(void **state) {
+  (void)state;
+  test_each_device(1, check_places);
+}
+
 static void check_draws(test_device *d) {
   const weft_fill_uniform_attrs uniform = {.seed = 1234567890123, .stream = 5, .low = 0, .high = 1};
   const weft_fill_uniform_attrs ranged = {.seed = 7, .stream = 1, .low = -3, .high = 5};
@@ -373,14 +477,94 @@ static void draws_leave_the_end_out(void **state) {
   test_each_device(1, check_ends);
 }
 
+/* ---- dropout ---- */
+
+static const weft_dropout_attrs DROP = {.seed = 0x123456789abcdef, .stream = 1ull << 33, .p = 0.3f};
+
+static void dropout_formula(const void *context, const double *const *in, double *y) {
+  int64_t n = *(const int64_t *)context;
+  double keep = (double)(1 - DROP.p);
+  for (int64_t e = 0; e < n; e++) y[e] = unit_of(DROP.seed, DROP.stream, e) >= (double)DROP.p ? in[0][e] / keep : 0;
+}
+
+/* What is 0 in the result is what the draws say, as no operand is. */
+static void check_dropout(test_device *d, weft_tensor *a) {
+  int64_t n = weft_tensor_numel(a);
+  double *x = test_values(a), *want = test_doubles((size_t)n);
+  weft_tensor *y = weft_dropout(d->scope, a, &DROP);
+  test_expect_shape("dropout", y, WEFT_F32, a->rank, a->shape);
+  dropout_formula(&n, (const double *const[]){x}, want);
+  test_expect_values("dropout", d, y, want, test_is_gpu(d) ? 4 * 0x1p-23 : TEST_ROUNDING);
+  free(x);
+  free(want);
+}
+
+static void check_dropouts(test_device *d) {
+  for (size_t s = 0; s < WEFT_COUNT(SHAPES); s += test_is_gpu(d) ? 3 : 1)
+    for (int form = 0; form < TEST_N_FORMS; form++)
+      check_dropout(d, test_operand(d, (test_form)form, DTYPES[s % 3], SHAPES[s].rank, SHAPES[s].shape, 1, 2, s));
+  check_dropout(d, weft_slice(d->scope, test_operand(d, TEST_WHOLE, WEFT_BF16, TEST_SHAPE(99), 1, 2, 1), 0, 3, 90));
+}
+
+static void dropout_drops_what_the_draws_say(void **state) {
+  (void)state;
+  test_each_device(N_THREADS, check_dropouts);
+}
+
+/* The mean of many ones, within five standard deviations; and dropped elements are 0 whatever they were. */
+static void check_dropout_mean(test_device *d) {
+  enum { N = 1 << 14 };
+  weft_tensor *a = weft_tensor_new(d->scope, WEFT_F32, TEST_SHAPE(N));
+  weft_fill(d->scope, a, &(weft_fill_attrs){1});
+  float *y = test_read(weft_dropout(d->scope, a, &DROP));
+  double sum = 0;
+  for (int i = 0; i < N; i++) sum += (double)y[i];
+  double variance = (double)DROP.p / (double)(1 - DROP.p);
+  assert_true(fabs(sum / N - 1) < 5 * sqrt(variance / N));
+  weft_fill(d->scope, a, &(weft_fill_attrs){NAN});
+  float *none = test_read(weft_dropout(d->scope, a, &DROP));
+  for (int i = 0; i < N; i++) assert_true(y[i] == 0 ? none[i] == 0 : isnan(none[i]));
+  float *all = test_read(weft_dropout(d->scope, a, &(weft_dropout_attrs){.p = 0}));
+  for (int i = 0; i < N; i++) assert_true(isnan(all[i]));
+  free(y);
+  free(none);
+  free(all);
+}
+
+static void dropout_keeps_the_mean(void **state) {
+  (void)state;
+  test_each_device(N_THREADS, check_dropout_mean);
+}
+
+/* The gradient of sum(dy * dropout(a)) by a is dropout(dy). */
+static void check_dropout_gradient(test_device *d) {
+  const int64_t n = 65;
+  double *dy, *in[] = {test_doubles((size_t)n)};
+  for (int64_t e = 0; e < n; e++) in[0][e] = 1 + (double)e / 8;
+  weft_tensor *upstream = test_random(d, TEST_SHAPE(5, 13), 1, 7);
+  dy = test_values(upstream);
+  double *want = test_gradient(dropout_formula, &n, in, 0, (size_t)n, dy, (size_t)n);
+  test_compare("dropout's gradient", d, weft_dropout(d->scope, upstream, &DROP), want, NULL, 1e-7, 1e-6);
+  free(want);
+  free(dy);
+  free(in[0]);
+}
+
+static void dropout_is_its_own_gradient(void **state) {
+  (void)state;
+  test_each_device(1, check_dropout_gradient);
+}
+
 int main(void) {
   test_use_gpus();
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(casts_and_copies_of_any_view), cmocka_unit_test(casts_end_where_the_type_does),
-      cmocka_unit_test(concat_joins_along_any_axis),  cmocka_unit_test(special_values_are_copied),
-      cmocka_unit_test(rows_are_copied_in_place),     cmocka_unit_test(fill_sets_every_element),
-      cmocka_unit_test(draws_are_their_formulas),     cmocka_unit_test(draws_are_distributed),
-      cmocka_unit_test(draws_leave_the_end_out),
+      cmocka_unit_test(casts_and_copies_of_any_view),   cmocka_unit_test(casts_end_where_the_type_does),
+      cmocka_unit_test(concat_joins_along_any_axis),    cmocka_unit_test(special_values_are_copied),
+      cmocka_unit_test(rows_are_copied_in_place),       cmocka_unit_test(fill_sets_every_element),
+      cmocka_unit_test(draws_are_their_formulas),       cmocka_unit_test(draws_are_distributed),
+      cmocka_unit_test(draws_leave_the_end_out),        cmocka_unit_test(permuted_tensors_are_made_contiguous),
+      cmocka_unit_test(neighbours_of_what_is_set_stay), cmocka_unit_test(dropout_drops_what_the_draws_say),
+      cmocka_unit_test(dropout_keeps_the_mean),         cmocka_unit_test(dropout_is_its_own_gradient),
   };
   return cmocka_run_group_tests_name("ops_copy", tests, NULL, NULL);
 }

@@ -30,6 +30,7 @@ tensor.h:      tensor
 ops.def:       tensor
 op_enums.h:    tensor
 ops.h:         tensor
+op_enums.h:    tensor
 accelerator.h: tensor
 device.h:      tensor
 format.h:      format

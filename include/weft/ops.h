@@ -128,6 +128,14 @@ typedef struct weft_fill_normal_attrs {
   float mean, deviation; /* finite, deviation >= 0 */
 } weft_fill_normal_attrs;
 
+/* dropout (Srivastava et al. 2014), scaled so that the mean stays: element e is kept if the draw u that fill_uniform makes of
+ * it under (seed, stream) is p or more, else it is 0, whatever it was.  The mask is the same on all devices and for the
+ * gradient. */
+typedef struct weft_dropout_attrs {
+  uint64_t seed, stream; /* one stream a layer and step */
+  float p;               /* what is dropped of all elements: 0 <= p < 1 */
+} weft_dropout_attrs;
+
 /* copy_rows_into writes N rows of a, from row `first` on, in a's dtype. */
 typedef struct weft_copy_rows_into_attrs {
   int64_t first;

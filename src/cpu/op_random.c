@@ -1,4 +1,4 @@
-/* op_random.c - fill_uniform and fill_normal: random numbers by element, so that every device and any number of threads
+/* op_random.c - fill_uniform, fill_normal and dropout: random numbers by element, so that every device and any number of threads
  * draws the same (weft/ops.h has the formulas). */
 #include "cpu/cpu.h"
 #include "cpu/half.h"
@@ -82,4 +82,31 @@ weft_status weft__cpu_fill_normal(weft__backend *backend, const weft__op_call *c
                  .mean = attrs->mean,
                  .deviation = attrs->deviation};
   return run_fill(&l);
+}
+
+/* ---- dropout ---- */
+
+typedef struct dropout_loop {
+  const weft_dropout_attrs *attrs;
+  float *y; /* a, and then the result */
+  int64_t n;
+} dropout_loop;
+
+static void drop_pieces(void *context, int64_t first, int64_t end) {
+  const dropout_loop *l = context;
+  const float rate = l->attrs->p, keep = 1 - rate;
+  int64_t last = end * WEFT__PIECE < l->n ? end * WEFT__PIECE : l->n;
+  for (int64_t i = first * WEFT__PIECE; i < last; i += WORDS) {
+    uint32_t words[WORDS];
+    weft__philox(l->attrs->seed, (uint64_t)(i / WORDS), l->attrs->stream, words);
+    for (int64_t k = i; k < i + WORDS && k < last; k++) l->y[k] = uniform_of(words[k - i]) >= rate ? l->y[k] / keep : 0;
+  }
+}
+
+weft_status weft__cpu_dropout(weft__backend *backend, const weft__op_call *call) {
+  weft__cpu *cpu = weft__cpu_of(backend);
+  dropout_loop l = {.attrs = call->attrs, .y = weft__cpu_data(call->out), .n = weft_tensor_numel(call->out)};
+  weft__copy(cpu, call->in[0], call->out);
+  weft__cpu_rows(cpu, (l.n + WEFT__PIECE - 1) / WEFT__PIECE, 8 * WEFT__PIECE, drop_pieces, &l);
+  return WEFT_OK;
 }

@@ -114,6 +114,13 @@ static bool takes_all(weft_op op) {
   case WEFT_OP_ID_cross_entropy:
   case WEFT_OP_ID_cross_entropy_grad:
   case WEFT_OP_ID_rms_norm:
+  case WEFT_OP_ID_contiguous:
+  case WEFT_OP_ID_concat:
+  case WEFT_OP_ID_copy_rows_into:
+  case WEFT_OP_ID_fill:
+  case WEFT_OP_ID_fill_uniform:
+  case WEFT_OP_ID_fill_normal:
+  case WEFT_OP_ID_dropout:
     return true;
   default:
     return false;
@@ -122,6 +129,7 @@ static bool takes_all(weft_op op) {
 
 static bool gpu_supports(const weft__backend *backend, const weft__op_call *call) {
   if (takes_all(call->op)) return true;
+  if (call->op == WEFT_OP_ID_cast) return !weft__dtype_get(call->in[0]->dtype)->is_quantised;
   if (!are_dtypes_supported(call)) return false;
   switch (call->op) {
   case WEFT_OP_ID_attention:
@@ -164,7 +172,14 @@ static const weft__backend_class GPU_CLASS = {
             [WEFT_OP_ID_cross_entropy] = weft__gpu_cross_entropy,
             [WEFT_OP_ID_cross_entropy_grad] = weft__gpu_cross_entropy_grad,
             [WEFT_OP_ID_attention] = weft__gpu_attention,
+            [WEFT_OP_ID_cast] = weft__gpu_cast,
+            [WEFT_OP_ID_contiguous] = weft__gpu_contiguous,
             [WEFT_OP_ID_concat] = weft__gpu_concat,
+            [WEFT_OP_ID_copy_rows_into] = weft__gpu_copy_rows_into,
+            [WEFT_OP_ID_fill] = weft__gpu_fill,
+            [WEFT_OP_ID_fill_uniform] = weft__gpu_fill_uniform,
+            [WEFT_OP_ID_fill_normal] = weft__gpu_fill_normal,
+            [WEFT_OP_ID_dropout] = weft__gpu_dropout,
             [WEFT_OP_ID_rms_norm] = weft__gpu_rms_norm,
             [WEFT_OP_ID_gather] = weft__gpu_gather,
             [WEFT_OP_ID_scatter_add] = weft__gpu_scatter_add,

@@ -200,7 +200,7 @@ weft_status weft__gpu_load_quantized(weft__gpu *gpu, weft_dtype dtype, int64_t m
 weft_status weft__gpu_product_quantized(weft__gpu *gpu, const weft_tensor *a, const weft_tensor *w,
                                         const weft_tensor *y);
 
-/* to = from, of one shape and 4 bytes an element, each by its own strides (op_copy.c). */
+/* to = from, of one shape, each a view of any dtype, with cast's conversion where they differ (op_copy.c). */
 weft_status weft__gpu_copy_strided(weft__gpu *gpu, const weft_tensor *from, const weft_tensor *to);
 
 weft_status weft__gpu_add(weft__backend *backend, const weft__op_call *call);
@@ -222,7 +222,14 @@ weft_status weft__gpu_cross_entropy_grad(weft__backend *backend, const weft__op_
 weft_status weft__gpu_softmax(weft__backend *backend, const weft__op_call *call);
 weft_status weft__gpu_attention(weft__backend *backend, const weft__op_call *call);
 bool weft__gpu_attention_fits(const weft__gpu *gpu, const weft__op_call *call);
+weft_status weft__gpu_cast(weft__backend *backend, const weft__op_call *call);
+weft_status weft__gpu_contiguous(weft__backend *backend, const weft__op_call *call);
 weft_status weft__gpu_concat(weft__backend *backend, const weft__op_call *call);
+weft_status weft__gpu_copy_rows_into(weft__backend *backend, const weft__op_call *call);
+weft_status weft__gpu_fill(weft__backend *backend, const weft__op_call *call);
+weft_status weft__gpu_fill_uniform(weft__backend *backend, const weft__op_call *call);
+weft_status weft__gpu_fill_normal(weft__backend *backend, const weft__op_call *call);
+weft_status weft__gpu_dropout(weft__backend *backend, const weft__op_call *call);
 weft_status weft__gpu_rms_norm(weft__backend *backend, const weft__op_call *call);
 weft_status weft__gpu_matmul(weft__backend *backend, const weft__op_call *call);
 weft_status weft__gpu_matmul_nt(weft__backend *backend, const weft__op_call *call);

@@ -156,6 +156,12 @@ weft_status weft__shape_fill_normal(const weft__op_call *call, weft__shape *out)
   return fill_rule(call, is_real(call->in[0]), out);
 }
 
+weft_status weft__shape_dropout(const weft__op_call *call, weft__shape *out) {
+  float p = ((const weft_dropout_attrs *)call->attrs)->p;
+  if (!(p >= 0 && p < 1)) return mismatch(call, "wants 0 <= p < 1");
+  return unary_rule(call, out);
+}
+
 /* ---- reductions ---- */
 
 /* Bit i: axis i is reduced.  False if the axes are not the tensor's, or one stands twice. */

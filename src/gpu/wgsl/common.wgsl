@@ -82,6 +82,54 @@ fn real_in(word: u32, dtype: u32, index: u32) -> f32 {
   return bitcast<f32>(word);
 }
 
+// Is an element of this dtype half a word?
+fn is_half(dtype: u32) -> bool {
+  return dtype == F16 || dtype == BF16;
+}
+
+// Element `index` of any dtype as it is stored, out of its word.
+fn stored_in(word: u32, dtype: u32, index: u32) -> u32 {
+  return select(word, (word >> (16u * (index % 2u))) & 0xffffu, is_half(dtype));
+}
+
+// Element `index` of any dtype, an i32 too, as a real number.
+fn number_in(word: u32, dtype: u32, index: u32) -> f32 {
+  if (dtype == I32) {
+    return f32(bitcast<i32>(word));
+  }
+  return real_in(word, dtype, index);
+}
+
+// f32's bits to the nearest f16, ties to even.  The built-in packing leaves rounding and overflow to the device.
+fn f16_of(x: u32) -> u32 {
+  let rest = x & 0x7fffffffu;
+  let normal = ((rest + 0x0fffu + ((rest >> 13u) & 1u)) >> 13u) - (112u << 10u);
+  // Below 2^-14, adding 0.5 leaves the multiple of 2^-24 in the low bits, rounded.
+  let tiny = bitcast<u32>(bitcast<f32>(rest) + 0.5) - 0x3f000000u;
+  let finite = select(normal, tiny, rest < 0x38800000u);
+  let infinite = select(finite, 0x7c00u, rest >= 0x477ff000u); // 65520 and above
+  return ((x >> 16u) & 0x8000u) | select(infinite, 0x7e00u, rest > 0x7f800000u);
+}
+
+// A real number as an element of any dtype is stored: to the nearest, ties to even; to i32 without its fraction, the
+// nearest i32 if it lies outside, 0 if it is NaN.
+fn stored_as(x: f32, dtype: u32) -> u32 {
+  let bits = bitcast<u32>(x);
+  let is_nan = (bits & 0x7fffffffu) > 0x7f800000u;
+  if (dtype == F16) {
+    return f16_of(bits);
+  }
+  if (dtype == BF16) {
+    return select((bits + 0x7fffu + ((bits >> 16u) & 1u)) >> 16u, (bits >> 16u) | 0x40u, is_nan);
+  }
+  if (dtype == I32) {
+    let fits = (bits & 0x7fffffffu) < 0x4f000000u; // |x| < 2^31
+    let outside = select(0x7fffffffu, 0x80000000u, bits > 0x7fffffffu);
+    return select(select(outside, bitcast<u32>(i32(select(0.0, x, fits))), fits), 0u, is_nan);
+  }
+  return bits;
+}
+
 // ---- the order of real numbers, as unsigned numbers: a larger key is a larger number, NaN is above all ----
 
 fn order_key(x: f32) -> u32 {
@@ -104,4 +152,38 @@ fn turned_key(key: u32) -> u32 {
 // The bits of a key's number.
 fn key_bits(key: u32) -> u32 {
   return select(~key, key ^ 0x80000000u, key >= 0x80000000u);
+}
+
+// ---- random words ----
+
+// The 64-bit product of two words: low word, high word.
+fn wide_product(a: u32, b: u32) -> vec2<u32> {
+  let low = (a & 0xffffu) * (b & 0xffffu);
+  let first = (a >> 16u) * (b & 0xffffu) + (low >> 16u);
+  let second = (a & 0xffffu) * (b >> 16u) + (first & 0xffffu);
+  return vec2<u32>(a * b, (a >> 16u) * (b >> 16u) + (first >> 16u) + (second >> 16u));
+}
+
+// Philox4x32-10 (Salmon et al. 2011) of a 128-bit counter under a 64-bit key: what base/rng.c draws.
+fn philox(seed: vec2<u32>, counter: vec4<u32>) -> vec4<u32> {
+  var key = seed;
+  var x = counter;
+  for (var round = 0; round < 10; round++) {
+    let p0 = wide_product(0xD2511F53u, x.x);
+    let p1 = wide_product(0xCD9E8D57u, x.z);
+    x = vec4<u32>(p1.y ^ x.y ^ key.x, p1.x, p0.y ^ x.w ^ key.y, p0.x);
+    key += vec2<u32>(0x9E3779B9u, 0xBB67AE85u);
+  }
+  return x;
+}
+
+// The words of block `first` + i, the counter's lower half, under a seed and a stream of two words each.
+fn philox_block(seed: vec2<u32>, stream: vec2<u32>, first: vec2<u32>, i: u32) -> vec4<u32> {
+  let low = first.x + i;
+  return philox(seed, vec4<u32>(low, first.y + select(0u, 1u, low < i), stream));
+}
+
+// 24 bits of a word: multiples of 2^-24 from 0 on.
+fn unit_of(word: u32) -> f32 {
+  return f32(word >> 8u) * 5.9604644775390625e-8;
 }

@@ -1,7 +1,10 @@
-// copy_quads: copy.wgsl where the innermost axis is contiguous on both sides: four elements an invocation.
+// copy_quads: copy.wgsl without conversion where the innermost axis is contiguous on both sides: a quad of words an
+// invocation.
 //
-// Shapes: as there, all extents of the innermost axis, strides and offsets counted in quads.
+// Shapes: as there, RANK axes; the innermost extent, strides and offsets are counted in quads.
 // Invariant: the grid's surplus does nothing.
+
+const RANK = 1u;
 
 @group(0) @binding(0) var<storage, read> a: array<vec4<u32>>;
 @group(0) @binding(1) var<storage, read_write> y: array<vec4<u32>>;
@@ -12,15 +15,15 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
   let i = (group.x + group.y * groups.x) * 256u + t;
   if (i < p.n) {
     var rest = i;
-    var at_a = p.a_offset;
-    var at_y = p.y_offset;
-    for (var axis = i32(p.rank) - 1; axis >= 0; axis--) {
-      let extent = p.shape[axis / 4][axis % 4];
-      let index = rest % extent;
-      rest /= extent;
-      at_a += index * p.a_strides[axis / 4][axis % 4];
-      at_y += index * p.y_strides[axis / 4][axis % 4];
+    var at = vec2<u32>(p.a_offset, p.y_offset);
+    // @unroll
+    for (var k = 0u; k < RANK; k++) {
+      let axis = RANK - 1u - k;
+      let extent = p.shape[axis / 4u][axis % 4u];
+      let outer = select(rest / extent, 0u, axis == 0u); // nothing is left before the first axis
+      at += (rest - outer * extent) * vec2<u32>(p.a_strides[axis / 4u][axis % 4u], p.y_strides[axis / 4u][axis % 4u]);
+      rest = outer;
     }
-    y[at_y] = a[at_a];
+    y[at.y] = a[at.x];
   }
 }
