@@ -249,9 +249,23 @@ static void check_top_ks(test_device *d) {
   check_top_k(d, weft_tensor_from(d->scope, WEFT_F32, TEST_SHAPE(8), special), 0, 8);
 }
 
+/* Lines of many blocks, with few of them wanted (sorted again), half a block and most of them (merged). */
+static void check_long_top_ks(test_device *d) {
+  static const struct {
+    int axis;
+    int64_t shape[2], k;
+  } cases[] = {{1, {1, 4100}, 40}, {0, {2500, 1}, 1}, {1, {1, 3100}, 600}, {0, {2100, 1}, 2100}, {1, {2, 1025}, 1025}};
+  for (size_t i = 0; i < WEFT_COUNT(cases); i++) {
+    double width = i % 2 ? 30 : 1e6;
+    weft_tensor *a = test_operand(d, TEST_COLUMNS, WEFT_I32, 2, cases[i].shape, 0, width, i);
+    check_top_k(d, weft_cast(d->scope, a, &(weft_cast_attrs){WEFT_F32}), cases[i].axis, cases[i].k);
+  }
+}
+
 static void top_k_ranks(void **state) {
   (void)state;
   test_each_device(N_THREADS, check_top_ks);
+  test_each_device(N_THREADS, check_long_top_ks);
 }
 
 /* The elements themselves: gather at what top_k chose. */

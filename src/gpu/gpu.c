@@ -104,6 +104,7 @@ static bool takes_all(weft_op op) {
   case WEFT_OP_ID_max:
   case WEFT_OP_ID_min:
   case WEFT_OP_ID_argmax:
+  case WEFT_OP_ID_top_k:
   case WEFT_OP_ID_gather:
   case WEFT_OP_ID_embed:
   case WEFT_OP_ID_embed_grad:
@@ -167,6 +168,7 @@ static const weft__backend_class GPU_CLASS = {
             [WEFT_OP_ID_max] = weft__gpu_max,
             [WEFT_OP_ID_min] = weft__gpu_min,
             [WEFT_OP_ID_argmax] = weft__gpu_argmax,
+            [WEFT_OP_ID_top_k] = weft__gpu_top_k,
             [WEFT_OP_ID_softmax] = weft__gpu_softmax,
             [WEFT_OP_ID_softmax_grad] = weft__gpu_softmax_grad,
             [WEFT_OP_ID_cross_entropy] = weft__gpu_cross_entropy,

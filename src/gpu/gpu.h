@@ -216,6 +216,7 @@ weft_status weft__gpu_mean(weft__backend *backend, const weft__op_call *call);
 weft_status weft__gpu_max(weft__backend *backend, const weft__op_call *call);
 weft_status weft__gpu_min(weft__backend *backend, const weft__op_call *call);
 weft_status weft__gpu_argmax(weft__backend *backend, const weft__op_call *call);
+weft_status weft__gpu_top_k(weft__backend *backend, const weft__op_call *call);
 weft_status weft__gpu_softmax_grad(weft__backend *backend, const weft__op_call *call);
 weft_status weft__gpu_cross_entropy(weft__backend *backend, const weft__op_call *call);
 weft_status weft__gpu_cross_entropy_grad(weft__backend *backend, const weft__op_call *call);
