@@ -230,8 +230,15 @@ static void new_gradients(test_device *d, const operands *o, weft_tensor **grads
   for (int i = 0; i < 3; i++) grads[i] = weft_tensor_new(d->scope, WEFT_F32, of[i]->rank, of[i]->shape);
 }
 
+/* A GPU makes kernels for each size of heads, which takes a while in software: there each kernel runs once or twice. */
+static bool is_run(const test_device *d, const shape *s) {
+  if (!test_is_gpu(d)) return true;
+  return s->head_size == 7 || s->head_size == 64 || (s->head_size == 256 && !strcmp(d->variant, "gpu lowest limits"));
+}
+
 static void check_gradients(test_device *d) {
   for (size_t i = 0; i < WEFT_COUNT(SHAPES); i++) {
+    if (!is_run(d, &SHAPES[i])) continue;
     operands o = random_operands(d, &SHAPES[i]);
     weft_tensor *grads[3];
     new_gradients(d, &o, grads);

@@ -134,6 +134,8 @@ static bool gpu_supports(const weft__backend *backend, const weft__op_call *call
   if (!are_dtypes_supported(call)) return false;
   switch (call->op) {
   case WEFT_OP_ID_attention:
+  case WEFT_OP_ID_attention_lse:
+  case WEFT_OP_ID_attention_grad:
     return weft__gpu_attention_fits((const weft__gpu *)backend, call);
   default:
     return true;
@@ -176,6 +178,8 @@ static const weft__backend_class GPU_CLASS = {
             [WEFT_OP_ID_attention] = weft__gpu_attention,
             [WEFT_OP_ID_cast] = weft__gpu_cast,
             [WEFT_OP_ID_contiguous] = weft__gpu_contiguous,
+            [WEFT_OP_ID_attention_lse] = weft__gpu_attention_lse,
+            [WEFT_OP_ID_attention_grad] = weft__gpu_attention_grad,
             [WEFT_OP_ID_concat] = weft__gpu_concat,
             [WEFT_OP_ID_copy_rows_into] = weft__gpu_copy_rows_into,
             [WEFT_OP_ID_fill] = weft__gpu_fill,

@@ -33,6 +33,7 @@ typedef enum weft__gpu_kernel {
 #undef WEFT_KERNEL
 #undef WEFT_GROUP_KERNEL
 #undef WEFT_ROW_KERNEL
+#undef WEFT_TILE_KERNEL
   WEFT__KERNEL_COUNT
 } weft__gpu_kernel;
 
@@ -222,6 +223,8 @@ weft_status weft__gpu_cross_entropy(weft__backend *backend, const weft__op_call 
 weft_status weft__gpu_cross_entropy_grad(weft__backend *backend, const weft__op_call *call);
 weft_status weft__gpu_softmax(weft__backend *backend, const weft__op_call *call);
 weft_status weft__gpu_attention(weft__backend *backend, const weft__op_call *call);
+weft_status weft__gpu_attention_lse(weft__backend *backend, const weft__op_call *call);
+weft_status weft__gpu_attention_grad(weft__backend *backend, const weft__op_call *call);
 bool weft__gpu_attention_fits(const weft__gpu *gpu, const weft__op_call *call);
 weft_status weft__gpu_cast(weft__backend *backend, const weft__op_call *call);
 weft_status weft__gpu_contiguous(weft__backend *backend, const weft__op_call *call);

@@ -15,23 +15,27 @@
 #undef U32X8
 
 static const struct {
-  const char *name, *wgsl, *params;
-  uint32_t params_bytes; /* a multiple of 16 */
+  const char *name, *texts[4], *params; /* texts are specialised together */
+  uint32_t params_bytes;                /* a multiple of 16 */
   int n_buffers;
   uint32_t written;
   const char *workgroup, *rows; /* texts that are part of the kernel's */
 } KERNELS[WEFT__KERNEL_COUNT] = {
-#define ROW(name, params, n_buffers, written, workgroup, rows)                                                         \
-  [WEFT__KERNEL_##name] = {#name,     WGSL_##name, PARAMS_##params, sizeof(weft__gpu_##params##_params),               \
-                           n_buffers, written,     workgroup,       rows},
-#define WEFT_KERNEL(name, params, n_buffers, written) ROW(name, params, n_buffers, written, "", "")
-#define WEFT_GROUP_KERNEL(name, params, n_buffers, written) ROW(name, params, n_buffers, written, WGSL_workgroup, "")
+#define ROW(name, params, n_buffers, written, workgroup, rows, ...)                                                    \
+  [WEFT__KERNEL_##name] = {#name,     {__VA_ARGS__}, PARAMS_##params, sizeof(weft__gpu_##params##_params),             \
+                           n_buffers, written,       workgroup,       rows},
+#define WEFT_KERNEL(name, params, n_buffers, written) ROW(name, params, n_buffers, written, "", "", WGSL_##name)
+#define WEFT_GROUP_KERNEL(name, params, n_buffers, written)                                                            \
+  ROW(name, params, n_buffers, written, WGSL_workgroup, "", WGSL_##name)
 #define WEFT_ROW_KERNEL(name, params, n_buffers, written)                                                              \
-  ROW(name, params, n_buffers, written, WGSL_workgroup, WGSL_rows)
+  ROW(name, params, n_buffers, written, WGSL_workgroup, WGSL_rows, WGSL_##name)
+#define WEFT_TILE_KERNEL(name, file, cells, params, n_buffers, written)                                                \
+  ROW(name, params, n_buffers, written, "", "", WGSL_attention_tiles, WGSL_##file, WGSL_##cells)
 #include "gpu/kernels.def"
 #undef WEFT_KERNEL
 #undef WEFT_GROUP_KERNEL
 #undef WEFT_ROW_KERNEL
+#undef WEFT_TILE_KERNEL
 #undef ROW
 };
 
@@ -99,7 +103,7 @@ static weft_status add_faults(weft__bytes *text, weft__gpu_kernel kernel) {
 /* Builds the text and the pipeline; NULL with the error set. */
 static weft__gpu_pipeline *build(weft__gpu *gpu, weft__gpu_kernel kernel, const weft__wgsl_const *constants) {
   weft__bytes text = {0};
-  weft_status status = weft__wgsl_specialise(KERNELS[kernel].wgsl, constants, &text);
+  weft_status status = weft__wgsl_specialise(KERNELS[kernel].texts, constants, &text);
   const char *dot = gpu->info.features & WEFT__GPU_PACKED_DOT ? WGSL_dot_packed : WGSL_dot_plain;
   bool notes_faults = weft__gpu_kernel_notes_faults(kernel);
   int n_storage = KERNELS[kernel].n_buffers + notes_faults;

@@ -201,16 +201,20 @@ static weft_status check_given(const specialiser *s, const weft__wgsl_const *giv
   return WEFT_OK;
 }
 
-weft_status weft__wgsl_specialise(const char *source, const weft__wgsl_const *constants, weft__bytes *out) {
-  specialiser s = {.out = out};
+/* One text: its head of comments and constants, up to the first declaration of anything else, and the rest. */
+static weft_status specialise(specialiser *s, const char *text, const weft__wgsl_const *given) {
   weft_status status = WEFT_OK;
-  const char *text = source;
-  /* The head: comments and constants, up to the first declaration of anything else. */
   while (*text && !status && (!strncmp(text, "//", 2) || *text == '\n' || !strncmp(text, "const ", 6))) {
     const char *end = line_end(text);
-    if (!strncmp(text, "const ", 6)) status = add_constant(&s, text, end, constants);
+    if (!strncmp(text, "const ", 6)) status = add_constant(s, text, end, given);
     text = end;
   }
-  if (!status) status = check_given(&s, constants);
-  return status ? status : add_text(&s, text, text + strlen(text));
+  return status ? status : add_text(s, text, text + strlen(text));
+}
+
+weft_status weft__wgsl_specialise(const char *const *texts, const weft__wgsl_const *constants, weft__bytes *out) {
+  specialiser s = {.out = out};
+  weft_status status = WEFT_OK;
+  for (; *texts && !status; texts++) status = specialise(&s, *texts, constants);
+  return status ? status : check_given(&s, constants);
 }

@@ -15,8 +15,9 @@ typedef struct weft__wgsl_const {
   uint32_t value;
 } weft__wgsl_const;
 
-/* Appends the specialised text of `source` to `out`.  EINVAL: a constant that the source lacks, a loop that cannot be
- * unrolled (our bugs: the message names them). */
-weft_status weft__wgsl_specialise(const char *source, const weft__wgsl_const *constants, weft__bytes *out);
+/* Appends the specialised text of one shader, made of `texts` (NULL ends them), to `out`.  Each text begins with its own
+ * constants, which those behind it may use, too.  EINVAL: a constant that the texts lack, a loop that cannot be unrolled
+ * (our bugs: the message names them). */
+weft_status weft__wgsl_specialise(const char *const *texts, const weft__wgsl_const *constants, weft__bytes *out);
 
 #endif
