@@ -86,6 +86,7 @@ static const operator_case OPERATORS[] = {
     {WEFT_OP_ID_mul, 2, REAL, NULL, product_of, -3, 3, EXACT},
     {WEFT_OP_ID_div, 2, REAL, NULL, quotient_of, -3, 3, {.gpu_units = 5}},
     {WEFT_OP_ID_pow, 2, REAL, NULL, power_of, 0, 3, {.units = 3}},
+    {WEFT_OP_ID_pow, 2, REAL, NULL, power_of, 0, 25, {.units = 3, .absolute = 0x1p-148}},
     {WEFT_OP_ID_maximum, 2, REAL, NULL, larger_of, -3, 3, EXACT},
     {WEFT_OP_ID_minimum, 2, REAL, NULL, smaller_of, -3, 3, EXACT},
     {WEFT_OP_ID_compare, 2, REAL, &RELATIONS[0], equal_of, -3, 3, EXACT},
@@ -221,8 +222,12 @@ static const struct {
 
 typedef void (*with_operator)(test_device *d, const operator_case *c);
 
-/* The device hands the operator to the CPU: every operand crosses over and back, so a few of them must do. */
-static bool falls_back(const test_device *d, const operator_case *c) { return !d->device->backend->class->ops[c->op]; }
+/* On a GPU all operators share the code that finds their elements: a few of each kind see every shape, view and dtype on
+ * every kind of device, the others some of them on the devices that compile anew. */
+static bool is_sampled(const test_device *d, const operator_case *c) {
+  bool is_model = c->op == WEFT_OP_ID_add || c->op == WEFT_OP_ID_where || c->op == WEFT_OP_ID_relu;
+  return test_is_gpu(d) && !is_model;
+}
 
 /* All rows, or one an operator. */
 enum row_choice { EVERY_ROW, EVERY_OPERATOR };
@@ -230,8 +235,8 @@ enum row_choice { EVERY_ROW, EVERY_OPERATOR };
 static void each_operator(test_device *d, enum row_choice choice, with_operator check) {
   bool is_plain_gpu = !strcmp(d->variant, "gpu v29") || !strcmp(d->variant, "gpu v22");
   for (size_t k = 0; k < WEFT_COUNT(OPERATORS); k++) {
-    bool falls = falls_back(d, &OPERATORS[k]), repeats = k > 0 && OPERATORS[k - 1].op == OPERATORS[k].op;
-    if ((repeats && (falls || choice == EVERY_OPERATOR)) || (falls && !is_plain_gpu)) continue;
+    bool repeats = k > 0 && OPERATORS[k - 1].op == OPERATORS[k].op;
+    if ((repeats && choice == EVERY_OPERATOR) || (is_sampled(d, &OPERATORS[k]) && !is_plain_gpu)) continue;
     test_device inner = *d;
     assert_int_equal(weft_scope_open(&inner.scope, d->device, d->scope), WEFT_OK);
     check(&inner, &OPERATORS[k]);
@@ -240,7 +245,7 @@ static void each_operator(test_device *d, enum row_choice choice, with_operator 
 }
 
 static void check_shapes(test_device *d, const operator_case *c) {
-  for (size_t s = 0; s < WEFT_COUNT(SHAPES); s += falls_back(d, c) ? 8 : 1) {
+  for (size_t s = 0; s < WEFT_COUNT(SHAPES); s += is_sampled(d, c) ? 6 : 1) {
     weft_tensor *in[MAX_INPUTS];
     for (int swap = 0; swap < (c->n_inputs > 1 ? 2 : 1); swap++) {
       for (int i = 0; i < c->n_inputs; i++) {
@@ -255,7 +260,7 @@ static void check_shapes(test_device *d, const operator_case *c) {
 /* Every form beside every other, and views that are broadcast: a column, a row, one element far from the start. */
 static void check_views(test_device *d, const operator_case *c) {
   weft_tensor *in[MAX_INPUTS];
-  for (int forms = 0; forms < TEST_N_FORMS * TEST_N_FORMS; forms += falls_back(d, c) ? 4 : 1) {
+  for (int forms = 0; forms < TEST_N_FORMS * TEST_N_FORMS; forms += is_sampled(d, c) ? 4 : 1) {
     for (int i = 0; i < c->n_inputs; i++)
       in[i] = make_operand(d, c, i, (test_form)(i == 1 ? forms / TEST_N_FORMS : (forms + i / 2) % TEST_N_FORMS),
                            WEFT_F32, TEST_SHAPE(33, 20));
@@ -283,7 +288,7 @@ static void check_views(test_device *d, const operator_case *c) {
 static void check_dtypes(test_device *d, const operator_case *c) {
   static const weft_dtype reals[] = {WEFT_F32, WEFT_F16, WEFT_BF16};
   if (c->kind == WORDS) return;
-  for (int pair = 1; pair < 9; pair += test_is_gpu(d) ? 7 : 1) /* which has no kernels for them */
+  for (int pair = 1; pair < 9; pair += is_sampled(d, c) ? 7 : 1)
     for (int form = 0; form < TEST_N_FORMS; form++) {
       weft_tensor *in[MAX_INPUTS];
       weft_dtype both[] = {reals[pair % 3], reals[c->op == WEFT_OP_ID_where ? pair % 3 : pair / 3]};
@@ -318,6 +323,40 @@ static void operators_take_halves(void **state) {
   test_each_device(N_THREADS, check_every_dtype);
 }
 
+/* Operands larger than a binding of 3072 elements, along every axis and broadcast, whole and odd: the same code on every
+ * GPU. */
+static void check_parts(test_device *d, const operator_case *c) {
+  static const struct {
+    int rank;
+    int64_t shape[3], other[3];
+    test_form form;
+  } PARTS[] = {
+      {1, {20001}, {20001}, TEST_WHOLE},           {1, {20001}, {1}, TEST_WHOLE},
+      {2, {13, 257}, {1, 257}, TEST_TURNED},       {2, {5, 1300}, {5, 1}, TEST_TURNED},
+      {2, {64, 50}, {64, 50}, TEST_TURNED},        {3, {3, 1001, 7}, {3, 1, 7}, TEST_COLUMNS},
+      {3, {2, 8, 1000}, {2, 8, 1000}, TEST_WHOLE}, {3, {3, 3, 1501}, {3, 3, 1501}, TEST_TURNED},
+  };
+  if (is_sampled(d, c)) return;
+  for (size_t k = 0; k < WEFT_COUNT(PARTS); k++) {
+    weft_tensor *in[MAX_INPUTS];
+    for (int i = 0; i < c->n_inputs; i++)
+      in[i] = make_operand(d, c, i, i ? TEST_WHOLE : PARTS[k].form, c->op == WEFT_OP_ID_add ? WEFT_F32 : WEFT_BF16,
+                           PARTS[k].rank, i ? PARTS[k].other : PARTS[k].shape);
+    check_operator(d, c, in);
+  }
+}
+
+static void check_every_part(test_device *d) {
+  if (strcmp(d->variant, "gpu v29")) return;
+  test_narrow_bindings(d, 3073 * 4 + 256);
+  each_operator(d, EVERY_OPERATOR, check_parts);
+}
+
+static void operands_may_exceed_a_binding(void **state) {
+  (void)state;
+  test_each_gpu(WEFT_EXACT, check_every_part);
+}
+
 /* ---- numbers that are none: what C's arithmetic makes of them ---- */
 
 static const float SPECIAL[] = {NAN, INFINITY, -INFINITY, 0.0f, -0.0f, 1.5f, -FLT_MAX, 0x1p-140f, -1.0f};
@@ -329,8 +368,7 @@ static bool is_same(double got, double want, double allowed) {
   return got == want || fabs(got - want) <= allowed;
 }
 
-/* Every pair of special numbers, by every operator of real numbers.  A GPU may take subnormals for 0, and its functions
- * say nothing of what is no number. */
+/* Every pair of special numbers, by every operator of real numbers.  A GPU may take subnormals for 0. */
 static void check_special_pairs(test_device *d) {
   float a[N_PAIRS], b[N_PAIRS];
   for (int i = 0; i < N_PAIRS; i++) {
@@ -343,8 +381,7 @@ static void check_special_pairs(test_device *d) {
                        weft_tensor_from(d->scope, WEFT_F32, TEST_SHAPE(N_PAIRS), b)};
   for (size_t k = 0; k < WEFT_COUNT(OPERATORS); k++) {
     const operator_case *c = &OPERATORS[k];
-    bool is_function = c->op == WEFT_OP_ID_gelu || c->op == WEFT_OP_ID_div || c->op == WEFT_OP_ID_relu;
-    if (c->kind != REAL || (test_is_gpu(d) && is_function)) continue;
+    if (c->kind != REAL) continue;
     weft_tensor *y = weft__op_run(d->scope, c->op, in, c->attrs, false);
     double *got = test_values(y);
     for (int i = 0; i < N_PAIRS; i++) {
@@ -382,28 +419,52 @@ static void zeros_have_signs(void **state) {
   test_each_device(N_THREADS, check_zero_signs);
 }
 
-/* ---- where an operator has no kernel on a device ---- */
+/* ---- devices ---- */
 
-/* The CPU's result comes back to the device, is counted, and WEFT_STRICT forbids it. */
-static void check_fallback(test_device *d) {
-  if (!test_is_gpu(d)) {
-    assert_int_equal(weft_device_n_fallbacks(d->device), 0);
-    return;
+/* Every operator runs on its device: none is handed to the CPU. */
+static void check_fallbacks(test_device *d) {
+  for (size_t k = 0; k < WEFT_COUNT(OPERATORS); k++) {
+    weft_tensor *in[MAX_INPUTS];
+    for (int i = 0; i < OPERATORS[k].n_inputs; i++)
+      in[i] = make_operand(d, &OPERATORS[k], i, TEST_TURNED, WEFT_F16, TEST_SHAPE(5, 7));
+    assert_non_null(weft__op_run(d->scope, OPERATORS[k].op, in, OPERATORS[k].attrs, false));
   }
+  assert_int_equal(weft_device_n_fallbacks(d->device), 0);
+}
+
+static void no_operator_falls_back(void **state) {
+  (void)state;
+  test_each_device(N_THREADS, check_fallbacks);
+}
+
+/* A GPU without a kernel for add: the CPU's result comes back to the device, is counted, and WEFT_STRICT forbids it. */
+static void check_missing_kernel(test_device *d) {
+  weft__backend *backend = d->device->backend;
+  const weft__backend_class *whole = backend->class;
+  weft__backend_class lacking = *whole;
+  lacking.ops[WEFT_OP_ID_add] = NULL;
+  backend->class = &lacking;
   weft_tensor *a = test_operand(d, TEST_TURNED, WEFT_F16, TEST_SHAPE(5, 7), 0, 2, 1);
-  int64_t before = weft_device_n_fallbacks(d->device);
-  assert_non_null(weft_add(d->scope, a, a)); /* f16: no kernel there */
-  assert_int_equal(weft_device_n_fallbacks(d->device), before + 1);
+  double *x = test_values(a), want[35];
+  for (int i = 0; i < 35; i++) want[i] = 2 * x[i];
+  const char *strict = getenv("WEFT_STRICT");
+  char *before = strict ? strdup(strict) : NULL;
+  unsetenv("WEFT_STRICT");
+  test_compare("add by the CPU", d, weft_add(d->scope, a, a), want, NULL, 0, 0);
+  assert_int_equal(weft_device_n_fallbacks(d->device), 1);
   setenv("WEFT_STRICT", "1", 1);
   assert_null(weft_add(d->scope, a, a));
-  unsetenv("WEFT_STRICT");
   assert_int_equal(weft_last_status(), WEFT_EUNSUPPORTED);
-  assert_int_equal(weft_device_n_fallbacks(d->device), before + 1);
+  assert_int_equal(weft_device_n_fallbacks(d->device), 1);
+  if (!before) unsetenv("WEFT_STRICT");
+  free(before);
+  free(x);
+  backend->class = whole;
 }
 
 static void fallbacks_are_counted(void **state) {
   (void)state;
-  test_each_device(N_THREADS, check_fallback);
+  test_each_gpu(WEFT_EXACT, check_missing_kernel);
 }
 
 int main(void) {
@@ -412,8 +473,10 @@ int main(void) {
       cmocka_unit_test(operators_are_their_formulas),
       cmocka_unit_test(operators_take_any_view),
       cmocka_unit_test(operators_take_halves),
+      cmocka_unit_test(operands_may_exceed_a_binding),
       cmocka_unit_test(special_values_are_computed_with),
       cmocka_unit_test(zeros_have_signs),
+      cmocka_unit_test(no_operator_falls_back),
       cmocka_unit_test(fallbacks_are_counted),
   };
   return cmocka_run_group_tests_name("ops_elementwise", tests, NULL, NULL);

@@ -129,7 +129,8 @@ static bool takes_all(weft_op op) {
 }
 
 static bool gpu_supports(const weft__backend *backend, const weft__op_call *call) {
-  if (takes_all(call->op)) return true;
+  weft__op_function run = backend->class->ops[call->op];
+  if (takes_all(call->op) || run == weft__gpu_elementwise || run == weft__gpu_where) return true;
   if (call->op == WEFT_OP_ID_cast) return !weft__dtype_get(call->in[0]->dtype)->is_quantised;
   if (!are_dtypes_supported(call)) return false;
   switch (call->op) {
@@ -157,14 +158,29 @@ static const weft__backend_class GPU_CLASS = {
     .supports = gpu_supports,
     .ops =
         {
-            [WEFT_OP_ID_add] = weft__gpu_add,
-            [WEFT_OP_ID_sub] = weft__gpu_sub,
-            [WEFT_OP_ID_mul] = weft__gpu_mul,
-            [WEFT_OP_ID_div] = weft__gpu_div,
-            [WEFT_OP_ID_scale] = weft__gpu_scale,
-            [WEFT_OP_ID_relu] = weft__gpu_relu,
-            [WEFT_OP_ID_gelu] = weft__gpu_gelu,
-            [WEFT_OP_ID_silu] = weft__gpu_silu,
+            [WEFT_OP_ID_add] = weft__gpu_elementwise,
+            [WEFT_OP_ID_sub] = weft__gpu_elementwise,
+            [WEFT_OP_ID_mul] = weft__gpu_elementwise,
+            [WEFT_OP_ID_div] = weft__gpu_elementwise,
+            [WEFT_OP_ID_pow] = weft__gpu_elementwise,
+            [WEFT_OP_ID_maximum] = weft__gpu_elementwise,
+            [WEFT_OP_ID_minimum] = weft__gpu_elementwise,
+            [WEFT_OP_ID_compare] = weft__gpu_elementwise,
+            [WEFT_OP_ID_scale] = weft__gpu_elementwise,
+            [WEFT_OP_ID_clamp] = weft__gpu_elementwise,
+            [WEFT_OP_ID_abs] = weft__gpu_elementwise,
+            [WEFT_OP_ID_neg] = weft__gpu_elementwise,
+            [WEFT_OP_ID_exp] = weft__gpu_elementwise,
+            [WEFT_OP_ID_log] = weft__gpu_elementwise,
+            [WEFT_OP_ID_sqrt] = weft__gpu_elementwise,
+            [WEFT_OP_ID_tanh] = weft__gpu_elementwise,
+            [WEFT_OP_ID_sigmoid] = weft__gpu_elementwise,
+            [WEFT_OP_ID_relu] = weft__gpu_elementwise,
+            [WEFT_OP_ID_gelu] = weft__gpu_elementwise,
+            [WEFT_OP_ID_gelu_tanh] = weft__gpu_elementwise,
+            [WEFT_OP_ID_silu] = weft__gpu_elementwise,
+            [WEFT_OP_ID_silu_mul] = weft__gpu_elementwise,
+            [WEFT_OP_ID_where] = weft__gpu_where,
             [WEFT_OP_ID_sum] = weft__gpu_sum,
             [WEFT_OP_ID_mean] = weft__gpu_mean,
             [WEFT_OP_ID_max] = weft__gpu_max,

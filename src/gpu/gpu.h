@@ -31,9 +31,6 @@ typedef enum weft__gpu_kernel {
 #define WEFT_KERNEL(name, params, n_buffers, written) WEFT__KERNEL_##name,
 #include "gpu/kernels.def"
 #undef WEFT_KERNEL
-#undef WEFT_GROUP_KERNEL
-#undef WEFT_ROW_KERNEL
-#undef WEFT_TILE_KERNEL
   WEFT__KERNEL_COUNT
 } weft__gpu_kernel;
 
@@ -43,6 +40,13 @@ typedef enum weft__gpu_kernel {
 /* One that reads quantised blocks as files store them: its text may call block_value of blocks.wgsl, and names the binding
  * that holds them `blocks`. */
 #define WEFT__READS_BLOCKS (1u << 30)
+
+/* The constant FUNCTION of the elementwise kernels. */
+typedef enum weft__gpu_function {
+#define WEFT_FUNCTION(name) WEFT__FUNCTION_##name,
+#include "gpu/functions.def"
+#undef WEFT_FUNCTION
+} weft__gpu_function;
 
 typedef struct weft__pipelines weft__pipelines;
 
@@ -204,14 +208,9 @@ weft_status weft__gpu_product_quantized(weft__gpu *gpu, const weft_tensor *a, co
 /* to = from, of one shape, each a view of any dtype, with cast's conversion where they differ (op_copy.c). */
 weft_status weft__gpu_copy_strided(weft__gpu *gpu, const weft_tensor *from, const weft_tensor *to);
 
-weft_status weft__gpu_add(weft__backend *backend, const weft__op_call *call);
-weft_status weft__gpu_sub(weft__backend *backend, const weft__op_call *call);
-weft_status weft__gpu_mul(weft__backend *backend, const weft__op_call *call);
-weft_status weft__gpu_div(weft__backend *backend, const weft__op_call *call);
-weft_status weft__gpu_scale(weft__backend *backend, const weft__op_call *call);
-weft_status weft__gpu_relu(weft__backend *backend, const weft__op_call *call);
-weft_status weft__gpu_gelu(weft__backend *backend, const weft__op_call *call);
-weft_status weft__gpu_silu(weft__backend *backend, const weft__op_call *call);
+/* Every operator that works element by element and makes f32, or i32 of comparisons (op_elementwise.c). */
+weft_status weft__gpu_elementwise(weft__backend *backend, const weft__op_call *call);
+weft_status weft__gpu_where(weft__backend *backend, const weft__op_call *call);
 weft_status weft__gpu_sum(weft__backend *backend, const weft__op_call *call);
 weft_status weft__gpu_mean(weft__backend *backend, const weft__op_call *call);
 weft_status weft__gpu_max(weft__backend *backend, const weft__op_call *call);

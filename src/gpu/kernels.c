@@ -19,11 +19,11 @@ static const struct {
   uint32_t params_bytes;                /* a multiple of 16 */
   int n_buffers;
   uint32_t written;
-  const char *workgroup, *rows; /* texts that are part of the kernel's */
+  const char *first, *second; /* texts that are part of the kernel's as they are */
 } KERNELS[WEFT__KERNEL_COUNT] = {
-#define ROW(name, params, n_buffers, written, workgroup, rows, ...)                                                    \
+#define ROW(name, params, n_buffers, written, first, second, ...)                                                      \
   [WEFT__KERNEL_##name] = {#name,     {__VA_ARGS__}, PARAMS_##params, sizeof(weft__gpu_##params##_params),             \
-                           n_buffers, written,       workgroup,       rows},
+                           n_buffers, written,       first,           second},
 #define WEFT_KERNEL(name, params, n_buffers, written) ROW(name, params, n_buffers, written, "", "", WGSL_##name)
 #define WEFT_GROUP_KERNEL(name, params, n_buffers, written)                                                            \
   ROW(name, params, n_buffers, written, WGSL_workgroup, "", WGSL_##name)
@@ -31,12 +31,19 @@ static const struct {
   ROW(name, params, n_buffers, written, WGSL_workgroup, WGSL_rows, WGSL_##name)
 #define WEFT_TILE_KERNEL(name, file, cells, params, n_buffers, written)                                                \
   ROW(name, params, n_buffers, written, "", "", WGSL_attention_tiles, WGSL_##file, WGSL_##cells)
+#define WEFT_PLACE_KERNEL(name, params, n_buffers, written)                                                            \
+  ROW(name, params, n_buffers, written, WGSL_places, "", WGSL_##name)
+#define WEFT_ELEMENT_KERNEL(name, params, n_buffers, written)                                                          \
+  ROW(name, params, n_buffers, written, WGSL_places, WGSL_functions, WGSL_##name)
 #include "gpu/kernels.def"
 #undef WEFT_KERNEL
-#undef WEFT_GROUP_KERNEL
-#undef WEFT_ROW_KERNEL
-#undef WEFT_TILE_KERNEL
 #undef ROW
+};
+
+static const char *const FUNCTIONS[] = {
+#define WEFT_FUNCTION(name) #name,
+#include "gpu/functions.def"
+#undef WEFT_FUNCTION
 };
 
 enum { MAX_CONSTANTS = 16 };
@@ -100,6 +107,16 @@ static weft_status add_faults(weft__bytes *text, weft__gpu_kernel kernel) {
   return status;
 }
 
+/* `apply` of the elementwise kernels is the function that the constant FUNCTION tells: a choice among all of them in the
+ * shader would have every driver compile them all. */
+static weft_status add_function(weft__bytes *text, const weft__wgsl_const *constants) {
+  for (; constants && constants->name; constants++)
+    if (!strcmp(constants->name, "FUNCTION"))
+      return weft__bytes_printf(text, "fn apply(a: vec4<u32>, b: vec4<u32>) -> vec4<u32> {\n  return %s_of(a, b);\n}\n",
+                                FUNCTIONS[constants->value]);
+  return WEFT_OK;
+}
+
 /* Builds the text and the pipeline; NULL with the error set. */
 static weft__gpu_pipeline *build(weft__gpu *gpu, weft__gpu_kernel kernel, const weft__wgsl_const *constants) {
   weft__bytes text = {0};
@@ -108,8 +125,9 @@ static weft__gpu_pipeline *build(weft__gpu *gpu, weft__gpu_kernel kernel, const 
   bool notes_faults = weft__gpu_kernel_notes_faults(kernel);
   int n_storage = KERNELS[kernel].n_buffers + notes_faults;
   if (!status)
-    status = weft__bytes_printf(&text, "%s%s%s%s%s", WGSL_common, dot, KERNELS[kernel].workgroup, KERNELS[kernel].rows,
+    status = weft__bytes_printf(&text, "%s%s%s%s%s", WGSL_common, dot, KERNELS[kernel].first, KERNELS[kernel].second,
                                 KERNELS[kernel].params);
+  if (!status) status = add_function(&text, constants);
   if (!status && notes_faults) status = add_faults(&text, kernel);
   if (!status && KERNELS[kernel].written & WEFT__READS_BLOCKS)
     status = weft__bytes_add(&text, WGSL_blocks, strlen(WGSL_blocks));

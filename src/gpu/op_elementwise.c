@@ -1,110 +1,199 @@
-/* op_elementwise.c - add, sub, mul, div with broadcasting; scale, relu, gelu, silu.
+/* op_elementwise.c - the operators that work element by element, of any real dtype and any view, with broadcasting.
  *
- * Operands of one shape that lie contiguously go through the flat kernels, window by window where a tensor is larger than
- * one binding; everything else through the broadcasting kernel. */
+ * Axes that lie alike in all operands are merged first.  Then the kernel is chosen: quads where every operand is contiguous
+ * along the innermost axis or broadcast along it, single elements elsewhere.  What is wider than a binding is halved along
+ * its widest axis. */
 #include "gpu/gpu.h"
 
-enum { ADD, SUB, MUL, DIV };      /* OP of binary.wgsl and binary_flat.wgsl */
-enum { SCALE, RELU, GELU, SILU }; /* OP of unary.wgsl */
-enum { FLAT_PER_GROUP = 256 * 4 * 4, STRIDED_PER_GROUP = 256 };
+enum { MAX_OPERANDS = 4 /* a, b, c, y */, Y = MAX_OPERANDS - 1 };
+enum { QUADS_PER_GROUP = 256 * 4, ELEMENTS_PER_GROUP = 256 };
 
-/* ---- contiguous elements ---- */
+/* ---- the axes of all operands ---- */
 
-/* Runs a flat kernel over n elements of `in` (n_in operands of them) and `out`. */
-static weft_status run_flat(weft__gpu *gpu, weft__gpu_kernel kernel, uint32_t op, const weft_tensor *const *in,
-                            int n_in, const weft_tensor *out, float factor) {
-  const weft__wgsl_const constants[] = {{"OP", op}, {NULL, 0}};
-  int64_t n = weft_tensor_numel(out), window = weft__gpu_window_elements(gpu);
-  weft_status status = WEFT_OK;
-  for (int64_t first = 0; first < n && !status; first += window) {
-    int64_t count = weft__min_i64(n - first, window);
-    weft__gpu_flat_params p = {.n = (uint32_t)count, .factor = factor};
-    weft__gpu_range ranges[3];
-    ranges[0] = weft__gpu_window(gpu, in[0], first, count, &p.a_offset);
-    if (n_in == 2) ranges[1] = weft__gpu_window(gpu, in[1], first, count, &p.b_offset);
-    ranges[n_in] = weft__gpu_window(gpu, out, first, count, &p.y_offset);
-    status = weft__gpu_dispatch(gpu, kernel, constants, ranges, &p,
-                                (uint64_t)((count + FLAT_PER_GROUP - 1) / FLAT_PER_GROUP));
+/* Element (i, j, ...) of operand t stands at first[t] + i * strides[t][0] + ... of its elements. */
+typedef struct loop {
+  const weft_tensor *tensors[MAX_OPERANDS]; /* an operand that the operator lacks is its first */
+  int rank;
+  int64_t shape[WEFT_MAX_RANK], strides[MAX_OPERANDS][WEFT_MAX_RANK], first[MAX_OPERANDS];
+} loop;
+
+/* The result's axes, less those of one element and those that continue the axis before them in every operand. */
+static loop make_loop(const weft__op_call *call) {
+  const weft_tensor *y = call->out;
+  loop l = {.rank = 0};
+  for (int t = 0; t < MAX_OPERANDS; t++) l.tensors[t] = call->in[t < call->n_inputs ? t : 0];
+  l.tensors[Y] = y;
+  for (int i = 0; i < y->rank; i++) {
+    if (y->shape[i] == 1) continue;
+    int64_t stride[MAX_OPERANDS];
+    bool merges = l.rank > 0;
+    for (int t = 0; t < MAX_OPERANDS; t++) {
+      stride[t] = weft__broadcast_stride(l.tensors[t], y->rank, i);
+      merges = merges && l.strides[t][l.rank - 1] == stride[t] * y->shape[i];
+    }
+    if (!merges) l.shape[l.rank++] = 1;
+    l.shape[l.rank - 1] *= y->shape[i];
+    for (int t = 0; t < MAX_OPERANDS; t++) l.strides[t][l.rank - 1] = stride[t];
   }
-  return status;
+  return l;
 }
 
-/* Contiguous, and on a boundary of four elements: what the flat kernels take. */
-static bool is_flat(const weft_tensor *t) { return weft__is_contiguous(t) && t->offset % 4 == 0; }
+static int64_t count(const loop *l) {
+  int64_t n = 1;
+  for (int i = 0; i < l->rank; i++) n *= l->shape[i];
+  return n;
+}
 
-/* ---- strided and broadcast operands ---- */
+static int64_t span(const loop *l, int t) {
+  int64_t last = 0;
+  for (int i = 0; i < l->rank; i++) last += (l->shape[i] - 1) * l->strides[t][i];
+  return last + 1;
+}
 
-static weft_status run_strided(weft__gpu *gpu, uint32_t op, const weft_tensor *a, const weft_tensor *b,
-                               const weft_tensor *out) {
-  const weft__wgsl_const constants[] = {{"OP", op}, {NULL, 0}};
-  int64_t n = weft_tensor_numel(out), window = weft__gpu_window_elements(gpu);
-  if (weft__gpu_span(a) > window || weft__gpu_span(b) > window)
-    return weft__error(WEFT_EUNSUPPORTED, "%s: a strided or broadcast operand larger than one binding (%lld elements)",
-                       gpu->info.name, (long long)window);
-  weft__gpu_binary_params p = {.rank = (uint32_t)out->rank};
-  for (int i = 0; i < out->rank; i++) {
-    p.shape[i] = (uint32_t)out->shape[i];
-    p.a_strides[i] = (uint32_t)weft__broadcast_stride(a, out->rank, i);
-    p.b_strides[i] = (uint32_t)weft__broadcast_stride(b, out->rank, i);
+static bool fits_bindings(const weft__gpu *gpu, const loop *l) {
+  bool fits = true;
+  for (int t = 0; t < MAX_OPERANDS; t++) fits = fits && span(l, t) <= weft__gpu_window_elements(gpu);
+  return fits;
+}
+
+/* The axis along which one operand reaches farthest. */
+static int widest_axis(const loop *l) {
+  int widest = 0;
+  int64_t most = 0;
+  for (int i = 0; i < l->rank; i++)
+    for (int t = 0; t < MAX_OPERANDS; t++) {
+      int64_t reach = (l->shape[i] - 1) * l->strides[t][i];
+      if (reach > most) widest = i, most = reach;
+    }
+  return widest;
+}
+
+/* Cuts the loop in two along an axis: what comes after the first half.  Quads stay whole. */
+static loop cut(loop *l, int axis) {
+  int64_t half = l->shape[axis] / 2;
+  if (half > 4) half -= half % 4;
+  loop rest = *l;
+  rest.shape[axis] -= half;
+  l->shape[axis] = half;
+  for (int t = 0; t < MAX_OPERANDS; t++) rest.first[t] += half * l->strides[t][axis];
+  return rest;
+}
+
+/* ---- parameters ---- */
+
+/* Binds the operands and fills in the axes. */
+static void set_operands(weft__gpu *gpu, const loop *l, weft__gpu_elementwise_params *p, weft__gpu_range *ranges) {
+  uint32_t *offsets[] = {&p->a_offset, &p->b_offset, &p->c_offset, &p->y_offset};
+  uint32_t *strides[] = {p->a_strides, p->b_strides, p->c_strides, p->y_strides};
+  p->rank = (uint32_t)l->rank;
+  p->n = (uint32_t)count(l);
+  for (int t = 0; t < MAX_OPERANDS; t++) {
+    ranges[t] = weft__gpu_window(gpu, l->tensors[t], l->first[t], span(l, t), offsets[t]);
+    for (int i = 0; i < l->rank; i++) strides[t][i] = (uint32_t)l->strides[t][i];
   }
-  weft_status status = WEFT_OK;
-  for (int64_t first = 0; first < n && !status; first += window) {
-    int64_t count = weft__min_i64(n - first, window);
-    p.n = (uint32_t)count;
-    p.first = (uint32_t)first;
-    weft__gpu_range ranges[3];
-    ranges[0] = weft__gpu_window(gpu, a, 0, weft__gpu_span(a), &p.a_offset);
-    ranges[1] = weft__gpu_window(gpu, b, 0, weft__gpu_span(b), &p.b_offset);
-    ranges[2] = weft__gpu_window(gpu, out, first, count, &p.y_offset);
-    status = weft__gpu_dispatch(gpu, WEFT__KERNEL_binary, constants, ranges, &p,
-                                (uint64_t)((count + STRIDED_PER_GROUP - 1) / STRIDED_PER_GROUP));
+  for (int i = 0; i < l->rank; i++) p->shape[i] = (uint32_t)l->shape[i];
+  p->a_type = (uint32_t)l->tensors[0]->dtype;
+  p->b_type = (uint32_t)l->tensors[1]->dtype;
+}
+
+/* Whether the loop goes in quads: see elementwise.wgsl. */
+static bool is_in_quads(const loop *l) {
+  int last = l->rank - 1;
+  if (last < 0 || l->strides[Y][last] != 1 || (last > 0 && l->shape[last] % 4)) return false;
+  for (int t = 0; t < MAX_OPERANDS; t++) {
+    if (t != Y && l->strides[t][last] == 0) continue; /* one element, wherever it stands */
+    bool is_whole = l->strides[t][last] == 1 && (l->tensors[t]->offset + l->first[t]) % 4 == 0;
+    for (int i = 0; i < last; i++) is_whole = is_whole && l->strides[t][i] % 4 == 0;
+    if (!is_whole) return false;
   }
-  return status;
+  return true;
 }
 
-static weft_status run_binary(weft__backend *backend, const weft__op_call *call, uint32_t op) {
-  weft__gpu *gpu = weft__gpu_of(backend);
-  const weft_tensor *a = call->in[0], *b = call->in[1];
-  if (weft_tensor_numel(call->out) == 0) return WEFT_OK;
-  if (weft__same_shape(a, b) && is_flat(a) && is_flat(b))
-    return run_flat(gpu, WEFT__KERNEL_binary_flat, op, (const weft_tensor *[]){a, b}, 2, call->out, 0);
-  return run_strided(gpu, op, a, b, call->out);
+/* ---- running ---- */
+
+static weft_status run_quads(weft__gpu *gpu, const loop *l, uint32_t function, weft__gpu_elementwise_params *p,
+                             const weft__gpu_range *ranges) {
+  int last = l->rank - 1;
+  const weft__wgsl_const constants[] = {{"FUNCTION", function},
+                                        {"A_TYPE", p->a_type},
+                                        {"B_TYPE", p->b_type},
+                                        {"A_STEP", (uint32_t)l->strides[0][last]},
+                                        {"B_STEP", (uint32_t)l->strides[1][last]},
+                                        {"FLAT", last == 0},
+                                        {NULL, 0}};
+  uint64_t n_quads = ((uint64_t)p->n + 3) / 4;
+  p->shape[last] /= 4;
+  p->a_strides[last] *= 4;
+  p->b_strides[last] *= 4;
+  p->y_strides[last] *= 4;
+  return weft__gpu_dispatch(gpu, WEFT__KERNEL_elementwise, constants, ranges, p,
+                            (n_quads + QUADS_PER_GROUP - 1) / QUADS_PER_GROUP);
 }
 
-weft_status weft__gpu_add(weft__backend *backend, const weft__op_call *call) { return run_binary(backend, call, ADD); }
-weft_status weft__gpu_sub(weft__backend *backend, const weft__op_call *call) { return run_binary(backend, call, SUB); }
-weft_status weft__gpu_mul(weft__backend *backend, const weft__op_call *call) { return run_binary(backend, call, MUL); }
-weft_status weft__gpu_div(weft__backend *backend, const weft__op_call *call) { return run_binary(backend, call, DIV); }
-
-/* ---- one operand ---- */
-
-static weft_status run_unary(weft__backend *backend, const weft__op_call *call, uint32_t op, float factor) {
-  weft__gpu *gpu = weft__gpu_of(backend);
-  const weft_tensor *a = call->in[0];
-  if (weft_tensor_numel(a) == 0) return WEFT_OK;
-  if (is_flat(a)) return run_flat(gpu, WEFT__KERNEL_unary, op, &a, 1, call->out, factor);
-  /* Strided: gathered into a buffer of its own first. */
-  weft_tensor whole = *call->out;
-  weft__storage storage = {.backend = backend, .n_bytes = weft_tensor_bytes(call->out)};
-  whole.storage = &storage;
-  weft_status status = weft__gpu_alloc(backend, storage.n_bytes, &storage.buffer);
-  if (status) return status;
-  const weft_tensor *gathered = &whole;
-  status = weft__gpu_copy_strided(gpu, a, gathered);
-  if (!status) status = run_flat(gpu, WEFT__KERNEL_unary, op, &gathered, 1, call->out, factor);
-  weft__gpu_free(backend, storage.buffer, storage.n_bytes);
-  return status;
+/* `p` holds the operator's own parameters. */
+static weft_status run_loop(weft__gpu *gpu, const loop *l, uint32_t function, const weft__gpu_elementwise_params *p) {
+  if (!fits_bindings(gpu, l)) {
+    loop half = *l, rest = cut(&half, widest_axis(l));
+    weft_status status = run_loop(gpu, &half, function, p);
+    return status ? status : run_loop(gpu, &rest, function, p);
+  }
+  weft__gpu_elementwise_params params = *p;
+  weft__gpu_range ranges[MAX_OPERANDS];
+  set_operands(gpu, l, &params, ranges);
+  ranges[2] = ranges[Y]; /* no third operand */
+  if (is_in_quads(l)) return run_quads(gpu, l, function, &params, ranges);
+  const weft__wgsl_const constants[] = {{"FUNCTION", function}, {NULL, 0}};
+  return weft__gpu_dispatch(gpu, WEFT__KERNEL_elementwise_strided, constants, ranges, &params,
+                            ((uint64_t)params.n + ELEMENTS_PER_GROUP - 1) / ELEMENTS_PER_GROUP);
 }
 
-weft_status weft__gpu_scale(weft__backend *backend, const weft__op_call *call) {
-  return run_unary(backend, call, SCALE, ((const weft_scale_attrs *)call->attrs)->factor);
+static uint32_t function_of(const weft__op_call *call) {
+#define SAME(name) [WEFT_OP_ID_##name] = WEFT__FUNCTION_##name
+  static const weft__gpu_function FUNCTIONS[WEFT_OP_COUNT] = {
+      SAME(add),   SAME(sub),     SAME(mul),  SAME(div),  SAME(pow),       SAME(maximum), SAME(minimum),
+      SAME(scale), SAME(clamp),   SAME(abs),  SAME(neg),  SAME(exp),       SAME(log),     SAME(sqrt),
+      SAME(tanh),  SAME(sigmoid), SAME(relu), SAME(gelu), SAME(gelu_tanh), SAME(silu),    SAME(silu_mul),
+  };
+#undef SAME
+  if (call->op != WEFT_OP_ID_compare) return (uint32_t)FUNCTIONS[call->op];
+  weft_relation relation = ((const weft_compare_attrs *)call->attrs)->relation;
+  bool is_i32 = call->in[0]->dtype == WEFT_I32;
+  return (uint32_t)(is_i32 ? WEFT__FUNCTION_equal_i32 : WEFT__FUNCTION_equal) + (uint32_t)relation;
 }
-weft_status weft__gpu_relu(weft__backend *backend, const weft__op_call *call) {
-  return run_unary(backend, call, RELU, 0);
+
+weft_status weft__gpu_elementwise(weft__backend *backend, const weft__op_call *call) {
+  weft__gpu_elementwise_params p = {.n = 0};
+  if (call->op == WEFT_OP_ID_scale) p.parameter = ((const weft_scale_attrs *)call->attrs)->factor;
+  if (call->op == WEFT_OP_ID_clamp) {
+    p.parameter = ((const weft_clamp_attrs *)call->attrs)->min;
+    p.bound = ((const weft_clamp_attrs *)call->attrs)->max;
+  }
+  loop l = make_loop(call);
+  return count(&l) ? run_loop(weft__gpu_of(backend), &l, function_of(call), &p) : WEFT_OK;
 }
-weft_status weft__gpu_gelu(weft__backend *backend, const weft__op_call *call) {
-  return run_unary(backend, call, GELU, 0);
+
+/* ---- where ---- */
+
+/* y stays contiguous, as its words may hold two elements: so it is cut along the outermost axis, which is the first. */
+static weft_status run_where(weft__gpu *gpu, const loop *l) {
+  if (!fits_bindings(gpu, l)) {
+    int outermost = 0;
+    while (l->shape[outermost] == 1) outermost++;
+    loop half = *l, rest = cut(&half, outermost);
+    weft_status status = run_where(gpu, &half);
+    return status ? status : run_where(gpu, &rest);
+  }
+  bool is_half = weft__dtype_get(l->tensors[Y]->dtype)->block_bytes == 2;
+  const weft__wgsl_const constants[] = {{"IS_HALF", is_half}, {NULL, 0}};
+  weft__gpu_elementwise_params p = {.n = 0};
+  weft__gpu_range ranges[MAX_OPERANDS];
+  set_operands(gpu, l, &p, ranges);
+  uint64_t n_words = is_half ? ((uint64_t)p.n + p.y_offset % 2 + 1) / 2 : p.n;
+  return weft__gpu_dispatch(gpu, WEFT__KERNEL_where, constants, ranges, &p,
+                            (n_words + ELEMENTS_PER_GROUP - 1) / ELEMENTS_PER_GROUP);
 }
-weft_status weft__gpu_silu(weft__backend *backend, const weft__op_call *call) {
-  return run_unary(backend, call, SILU, 0);
+
+weft_status weft__gpu_where(weft__backend *backend, const weft__op_call *call) {
+  loop l = make_loop(call);
+  return count(&l) ? run_where(weft__gpu_of(backend), &l) : WEFT_OK;
 }

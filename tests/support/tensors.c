@@ -7,6 +7,9 @@
 #include "cpu/cpu.h"
 #include "cpu/half.h"
 #include "cpu/quant.h"
+#ifdef WEFT_GPU
+#include "gpu/gpu.h"
+#endif
 
 #include <math.h>
 #include <setjmp.h>
@@ -286,6 +289,14 @@ double *test_values(const weft_tensor *t) {
 }
 
 bool test_is_gpu(const test_device *d) { return !strncmp(d->variant, "gpu", 3); }
+
+void test_narrow_bindings(test_device *d, uint64_t n_bytes) {
+#ifdef WEFT_GPU
+  if (test_is_gpu(d)) weft__gpu_of(d->device->backend)->info.limits.max_binding_bytes = n_bytes;
+#else
+  (void)d, (void)n_bytes;
+#endif
+}
 
 void test_expect_fault(const test_device *d, const weft_tensor *y, const char *text) {
   bool is_told_later = y && test_is_gpu(d);

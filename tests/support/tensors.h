@@ -83,6 +83,10 @@ void test_expect_fault(const test_device *d, const weft_tensor *y, const char *t
 /* Is it one of the GPU's variants? */
 bool test_is_gpu(const test_device *d);
 
+/* From now on the GPU's operators take no more than n_bytes into one binding, so that small tensors are worked on in
+ * parts.  No effect on a CPU. */
+void test_narrow_bindings(test_device *d, uint64_t n_bytes);
+
 /* `n_rows` x `n_cols` of valid random stored bytes of a dtype (float or quantised; freed with free), and what they
  * mean, in `values` [n_rows*n_cols]. */
 void *test_stored_weight(weft_dtype dtype, int64_t n_rows, int64_t n_cols, uint64_t seed, double *values);
