@@ -108,6 +108,10 @@ static bool takes_all(weft_op op) {
   case WEFT_OP_ID_gather:
   case WEFT_OP_ID_embed:
   case WEFT_OP_ID_embed_grad:
+  case WEFT_OP_ID_im2col:
+  case WEFT_OP_ID_col2im:
+  case WEFT_OP_ID_max_pool2d:
+  case WEFT_OP_ID_max_pool2d_grad:
   case WEFT_OP_ID_rope_table:
   case WEFT_OP_ID_rope:
   case WEFT_OP_ID_softmax:
@@ -204,6 +208,10 @@ static const weft__backend_class GPU_CLASS = {
             [WEFT_OP_ID_dropout] = weft__gpu_dropout,
             [WEFT_OP_ID_rms_norm] = weft__gpu_rms_norm,
             [WEFT_OP_ID_gather] = weft__gpu_gather,
+            [WEFT_OP_ID_im2col] = weft__gpu_im2col,
+            [WEFT_OP_ID_col2im] = weft__gpu_col2im,
+            [WEFT_OP_ID_max_pool2d] = weft__gpu_max_pool2d,
+            [WEFT_OP_ID_max_pool2d_grad] = weft__gpu_max_pool2d_grad,
             [WEFT_OP_ID_scatter_add] = weft__gpu_scatter_add,
             [WEFT_OP_ID_embed] = weft__gpu_embed,
             [WEFT_OP_ID_embed_grad] = weft__gpu_embed_grad,

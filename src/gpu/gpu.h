@@ -240,6 +240,10 @@ weft_status weft__gpu_matmul_nt(weft__backend *backend, const weft__op_call *cal
 weft_status weft__gpu_read_rows(weft__gpu *gpu, const weft_tensor *table, const weft_tensor *ids, const weft_tensor *y);
 
 weft_status weft__gpu_gather(weft__backend *backend, const weft__op_call *call);
+weft_status weft__gpu_im2col(weft__backend *backend, const weft__op_call *call);
+weft_status weft__gpu_col2im(weft__backend *backend, const weft__op_call *call);
+weft_status weft__gpu_max_pool2d(weft__backend *backend, const weft__op_call *call);
+weft_status weft__gpu_max_pool2d_grad(weft__backend *backend, const weft__op_call *call);
 weft_status weft__gpu_scatter_add(weft__backend *backend, const weft__op_call *call);
 weft_status weft__gpu_embed(weft__backend *backend, const weft__op_call *call);
 weft_status weft__gpu_embed_grad(weft__backend *backend, const weft__op_call *call);

@@ -14,9 +14,9 @@ typedef struct convolution {
   weft_tensor *w;      /* [M,C*kh*kw] or NULL */
 } convolution;
 
-/* t, or a copy of it if it is not contiguous. */
+/* t, or a copy of it if it is no contiguous f32. */
 static weft_tensor *as_contiguous(weft_scope *scope, weft_tensor *t) {
-  return t && weft__is_contiguous(t) ? t : weft_contiguous(scope, t);
+  return t && t->dtype == WEFT_F32 && weft__is_contiguous(t) ? t : weft_cast(scope, t, &(weft_cast_attrs){WEFT_F32});
 }
 
 static weft_tensor *as_matrix(weft_scope *scope, weft_tensor *t, int64_t n_rows, int64_t n_columns) {
