@@ -1,4 +1,4 @@
-/* test_ops_rows.c - the operators that work along rows, softmax, rms_norm and silu_mul, on every variant against
+/* test_ops_rows.c - operators that work along rows, softmax and silu_mul (norms: test_ops_norm.c), on every variant against
  * references in double.  The devices' new buffers are full of NaN, so an element that is left out fails as well. */
 #include "support/tensors.h"
 
@@ -178,63 +178,12 @@ static void softmax_is_the_formula(void **state) {
   test_each_device(N_THREADS, check_softmax_scales);
 }
 
-/* ---- rms_norm ---- */
-
-/* The sum's units are halved by the root; the root's quotient and two products follow. */
-static void check_rms_norm_with(test_device *d, weft_tensor *a, float eps) {
-  int64_t n = weft__n_cols(a);
-  const weft_rms_norm_attrs attrs = {.eps = eps};
-  weft_tensor *b = test_random(d, TEST_SHAPE(n), 2, 900), *y = weft_rms_norm(d->scope, a, b, &attrs);
-  test_expect_shape("rms_norm", y, WEFT_F32, weft_tensor_rank(a), weft_tensor_shape(a));
-  size_t numel = (size_t)weft_tensor_numel(a);
-  float *x = read_real(a), *gain = test_read(b);
-  double *want = test_doubles(numel);
-  for (size_t row = 0; row < numel; row += (size_t)n) {
-    double squares = 0;
-    for (int64_t i = 0; i < n; i++) squares += (double)x[row + (size_t)i] * (double)x[row + (size_t)i];
-    for (int64_t i = 0; i < n; i++)
-      want[row + (size_t)i] = (double)x[row + (size_t)i] / sqrt(squares / (double)n + (double)eps) * (double)gain[i];
-  }
-  test_compare("rms_norm", d, y, want, NULL, 0x1p-147, (5 + sum_units(n) / 2) * TEST_ROUNDING);
-  free(x);
-  free(gain);
-  free(want);
-}
-
-static void check_rms_norm(test_device *d, weft_tensor *a) {
-  check_rms_norm_with(d, a, 0);
-  check_rms_norm_with(d, a, 1e-5f);
-  check_rms_norm_with(d, a, 2);
-}
-
-static void check_rms_norm_scales(test_device *d) {
-  test_each_rows(d, 1, check_rms_norm);
-  each_other_view(d, check_rms_norm);
-  test_each_rows(d, 1e4f, check_rms_norm);
-  weft_tensor *heads = weft_reshape(d->scope, test_columns(d, 4, 90, 1, 3), 3, (int64_t[]){4, 6, 15});
-  check_rms_norm_with(d, heads, 1e-5f);
-  check_rms_norm_with(d, test_random(d, TEST_SHAPE(4, 100), 1e-6f, 1), 1e-5f); /* eps outweighs the squares */
-  check_rms_norm_with(d, test_random(d, TEST_SHAPE(2, 576), 1, 2), 1e-5f);
-  test_each_rows(d, 1e20f, check_rms_norm);
-  check_rms_norm_with(d, test_random(d, TEST_SHAPE(4, 100), 3e38f, 3), 1e-5f);
-  check_rms_norm_with(d, test_random(d, TEST_SHAPE(4, 100), 1e-25f, 4), 0);
-  const float zeros[2 * 35] = {0};
-  weft_tensor *nothing = weft_tensor_from(d->scope, WEFT_F32, TEST_SHAPE(2, 35), zeros);
-  check_rms_norm_with(d, nothing, 1e-5f); /* zeros, not 0/0 */
-}
-
-static void rms_norm_is_the_formula(void **state) {
-  (void)state;
-  test_each_device(N_THREADS, check_rms_norm_scales);
-}
-
 int main(void) {
   test_use_gpus();
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(silu_mul_is_the_formula_and_its_lowering),
       cmocka_unit_test(nan_spoils_its_row_alone),
       cmocka_unit_test(softmax_is_the_formula),
-      cmocka_unit_test(rms_norm_is_the_formula),
   };
   return cmocka_run_group_tests_name("ops_rows", tests, NULL, NULL);
 }

@@ -141,9 +141,18 @@ typedef struct weft_copy_rows_into_attrs {
   int64_t first;
 } weft_copy_rows_into_attrs;
 
+/* rms_norm (Zhang and Sennrich 2019) and layer_norm (Ba, Kiros and Hinton 2016) along the last axis of a [...,C]; the
+ * variance is divided by C.  NAME_xhat is what the gain b multiplies, so the gain's gradient is sum(dy * NAME_xhat(a)) over
+ * the rows, and the bias's sum(dy).  NAME_grad(a, b, dy) is the gradient by a: with x = NAME_xhat(a) and g = dy * b,
+ *   da = (g - x * mean(g * x)) / sqrt(mean(a^2) + eps)            rms_norm
+ *   da = (g - mean g - x * mean(g * x)) / sqrt(var a + eps)       layer_norm
+ * Elements may be as large as f32 holds, on a GPU those of layer_norm up to 1e36.  A row that lies far from 0 loses no more
+ * than its elements' own rounding. */
 typedef struct weft_rms_norm_attrs {
-  float eps; /* added to the mean square */
+  float eps; /* added to the mean square, or the variance */
 } weft_rms_norm_attrs;
+typedef weft_rms_norm_attrs weft_rms_norm_xhat_attrs, weft_rms_norm_grad_attrs;
+typedef weft_rms_norm_attrs weft_layer_norm_attrs, weft_layer_norm_xhat_attrs, weft_layer_norm_grad_attrs;
 
 typedef struct weft_matmul_nt_gated_attrs {
   weft_gate gate;

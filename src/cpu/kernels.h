@@ -166,6 +166,13 @@ typedef enum weft__unary {
   WEFT__SIGMOID, /* 1 / (1 + exp(-a)) */
 } weft__unary;
 
+/* rms_norm, or layer_norm, where the mean is taken off; of n elements. */
+typedef struct weft__norm {
+  bool is_centred;
+  const float *gain, *bias; /* [n]; NULL: the norm is not multiplied, nothing is added.  A gradient wants a gain. */
+  float eps;
+} weft__norm;
+
 enum { WEFT__ATTENTION_TILE = 12 }; /* rows: a multiple of what any variant takes at once */
 
 /* Query rows that share one key/value head, and the cache of their slot. */
@@ -204,9 +211,10 @@ typedef struct weft__cpu_kernels {
                  float *y); /* strides in elements */
   void (*unary)(weft__unary op, int64_t n, const float *a, float parameter, float *y);
   void (*gated)(weft_gate gate, int64_t n, const float *a, const float *b, float *y); /* gate(a) * b */
-  void (*softmax)(int64_t n, const float *a, float *y);         /* a may be y, here and in rms_norm */
+  void (*softmax)(int64_t n, const float *a, float *y);                               /* a may be y, here and in norm */
   double (*exp_sum)(int64_t n, const float *a, float *largest); /* sum of exp(a - largest); 0 if all are -infinity */
-  void (*rms_norm)(int64_t n, const float *a, const float *gain, float eps, float *y);
+  void (*norm)(const weft__norm *norm, int64_t n, const float *a, float *y);
+  void (*norm_grad)(const weft__norm *norm, int64_t n, const float *a, const float *dy, float *da); /* dy may be da */
   /* One head, R rotated elements at distance `step` (1: pairs are neighbours; R/2: halves). */
   void (*rope)(int64_t n_rotated, bool is_interleaved, bool is_inverse, const float *a, const float *cos,
                const float *sin, float *y);

@@ -126,6 +126,11 @@ static bool takes_all(weft_op op) {
   case WEFT_OP_ID_fill_uniform:
   case WEFT_OP_ID_fill_normal:
   case WEFT_OP_ID_dropout:
+  case WEFT_OP_ID_rms_norm_xhat:
+  case WEFT_OP_ID_rms_norm_grad:
+  case WEFT_OP_ID_layer_norm:
+  case WEFT_OP_ID_layer_norm_xhat:
+  case WEFT_OP_ID_layer_norm_grad:
     return true;
   default:
     return false;
@@ -207,6 +212,11 @@ static const weft__backend_class GPU_CLASS = {
             [WEFT_OP_ID_fill_normal] = weft__gpu_fill_normal,
             [WEFT_OP_ID_dropout] = weft__gpu_dropout,
             [WEFT_OP_ID_rms_norm] = weft__gpu_rms_norm,
+            [WEFT_OP_ID_rms_norm_xhat] = weft__gpu_rms_norm_xhat,
+            [WEFT_OP_ID_rms_norm_grad] = weft__gpu_rms_norm_grad,
+            [WEFT_OP_ID_layer_norm] = weft__gpu_layer_norm,
+            [WEFT_OP_ID_layer_norm_xhat] = weft__gpu_layer_norm_xhat,
+            [WEFT_OP_ID_layer_norm_grad] = weft__gpu_layer_norm_grad,
             [WEFT_OP_ID_gather] = weft__gpu_gather,
             [WEFT_OP_ID_im2col] = weft__gpu_im2col,
             [WEFT_OP_ID_col2im] = weft__gpu_col2im,

@@ -234,6 +234,11 @@ weft_status weft__gpu_fill_uniform(weft__backend *backend, const weft__op_call *
 weft_status weft__gpu_fill_normal(weft__backend *backend, const weft__op_call *call);
 weft_status weft__gpu_dropout(weft__backend *backend, const weft__op_call *call);
 weft_status weft__gpu_rms_norm(weft__backend *backend, const weft__op_call *call);
+weft_status weft__gpu_rms_norm_xhat(weft__backend *backend, const weft__op_call *call);
+weft_status weft__gpu_rms_norm_grad(weft__backend *backend, const weft__op_call *call);
+weft_status weft__gpu_layer_norm(weft__backend *backend, const weft__op_call *call);
+weft_status weft__gpu_layer_norm_xhat(weft__backend *backend, const weft__op_call *call);
+weft_status weft__gpu_layer_norm_grad(weft__backend *backend, const weft__op_call *call);
 weft_status weft__gpu_matmul(weft__backend *backend, const weft__op_call *call);
 weft_status weft__gpu_matmul_nt(weft__backend *backend, const weft__op_call *call);
 /* y [N,C] f32 = rows of a table of any dtype but i32: those of `ids` [N], or all of them if it is NULL (op_index.c). */

@@ -1,12 +1,18 @@
-/* op_norm.c - rms_norm: a workgroup a row.  Rows of f32 that fit the registers
+/* op_norm.c - norms and their gradients: a workgroup a row.  Rows of f32 that fit the registers
  * of a workgroup are read once, by the kernels called ..._quads. */
 #include "gpu/gpu.h"
 
 typedef struct norm_op {
   bool is_centred;                /* the mean is taken off */
-  const weft_tensor *gain, *bias; /* [n] or NULL */
+  const weft_tensor *gain, *bias; /* [n] or NULL; a gradient has a gain alone */
   float eps;
 } norm_op;
+
+static void set_norm(const norm_op *norm, weft__gpu_rows_params *p) {
+  p->eps = norm->eps;
+  p->shrink = 0x1p-80f;
+  p->stretch = 0x1p80f;
+}
 
 static weft_status norm_rows(weft__gpu *gpu, const weft__gpu_row_call *call, weft__gpu_rows_params *p,
                              const weft__gpu_range *ranges) {
@@ -15,9 +21,7 @@ static weft_status norm_rows(weft__gpu *gpu, const weft__gpu_row_call *call, wef
   weft__gpu_range bound[] = {ranges[0], ranges[0], ranges[0], ranges[2]};
   if (norm->gain) bound[1] = weft__gpu_window(gpu, norm->gain, 0, p->n, &p->gain_offset);
   if (norm->bias) bound[2] = weft__gpu_window(gpu, norm->bias, 0, p->n, &p->bias_offset);
-  p->eps = norm->eps;
-  p->shrink = 0x1p-80f;
-  p->stretch = 0x1p80f;
+  set_norm(norm, p);
   uint32_t n_quads = weft__gpu_row_quads(call, p);
   bool in_quads = n_quads > 0 && p->gain_offset % 4 == 0 && p->bias_offset % 4 == 0;
   const weft__wgsl_const constants[] = {{"CENTRED", norm->is_centred},
@@ -29,12 +33,58 @@ static weft_status norm_rows(weft__gpu *gpu, const weft__gpu_row_call *call, wef
                             p->n_rows);
 }
 
-static weft_status run_norm(weft__backend *backend, const weft__op_call *call, const norm_op *norm) {
-  const weft__gpu_row_call rows = {.op = call->op, .a = call->in[0], .y = call->out, .run = norm_rows, .context = norm};
+static weft_status run_norm(weft__backend *backend, const weft__op_call *call, bool is_centred) {
+  const norm_op norm = {.is_centred = is_centred,
+                        .gain = call->n_inputs > 1 ? call->in[1] : NULL,
+                        .bias = call->n_inputs > 2 ? call->in[2] : NULL,
+                        .eps = ((const weft_rms_norm_attrs *)call->attrs)->eps};
+  const weft__gpu_row_call rows = {
+      .op = call->op, .a = call->in[0], .y = call->out, .run = norm_rows, .context = &norm};
   return weft__gpu_each_rows(weft__gpu_of(backend), &rows);
 }
 
 weft_status weft__gpu_rms_norm(weft__backend *backend, const weft__op_call *call) {
-  const weft_rms_norm_attrs *attrs = call->attrs;
-  return run_norm(backend, call, &(norm_op){.gain = call->in[1], .eps = attrs->eps});
+  return run_norm(backend, call, false);
+}
+weft_status weft__gpu_rms_norm_xhat(weft__backend *backend, const weft__op_call *call) {
+  return run_norm(backend, call, false);
+}
+weft_status weft__gpu_layer_norm(weft__backend *backend, const weft__op_call *call) {
+  return run_norm(backend, call, true);
+}
+weft_status weft__gpu_layer_norm_xhat(weft__backend *backend, const weft__op_call *call) {
+  return run_norm(backend, call, true);
+}
+
+/* ---- their gradients ---- */
+
+static weft_status grad_rows(weft__gpu *gpu, const weft__gpu_row_call *call, weft__gpu_rows_params *p,
+                             const weft__gpu_range *ranges) {
+  const norm_op *norm = call->context;
+  const weft__gpu_range bound[] = {ranges[0], ranges[1], weft__gpu_window(gpu, norm->gain, 0, p->n, &p->gain_offset),
+                                   ranges[2]};
+  set_norm(norm, p);
+  uint32_t n_quads = weft__gpu_row_quads(call, p);
+  if (n_quads > 0 && p->gain_offset % 4 == 0) {
+    const weft__wgsl_const constants[] = {{"CENTRED", norm->is_centred}, {"QUADS", n_quads}, {NULL, 0}};
+    return weft__gpu_dispatch(gpu, WEFT__KERNEL_norm_grad_quads, constants, bound, p, p->n_rows);
+  }
+  const weft__wgsl_const constants[] = {
+      {"CENTRED", norm->is_centred}, {"A_DTYPE", call->a->dtype}, {"B_DTYPE", call->b->dtype}, {NULL, 0}};
+  return weft__gpu_dispatch(gpu, WEFT__KERNEL_norm_grad, constants, bound, p, p->n_rows);
+}
+
+static weft_status run_grad(weft__backend *backend, const weft__op_call *call, bool is_centred) {
+  const norm_op norm = {
+      .is_centred = is_centred, .gain = call->in[1], .eps = ((const weft_rms_norm_attrs *)call->attrs)->eps};
+  const weft__gpu_row_call rows = {
+      .op = call->op, .a = call->in[0], .b = call->in[2], .y = call->out, .run = grad_rows, .context = &norm};
+  return weft__gpu_each_rows(weft__gpu_of(backend), &rows);
+}
+
+weft_status weft__gpu_rms_norm_grad(weft__backend *backend, const weft__op_call *call) {
+  return run_grad(backend, call, false);
+}
+weft_status weft__gpu_layer_norm_grad(weft__backend *backend, const weft__op_call *call) {
+  return run_grad(backend, call, true);
 }

@@ -61,13 +61,42 @@ weft_status weft__shape_silu_mul(const weft__op_call *call, weft__shape *out) {
   return WEFT_OK;
 }
 
-weft_status weft__shape_rms_norm(const weft__op_call *call, weft__shape *out) {
-  const weft_tensor *a = call->in[0], *b = call->in[1];
-  if (!is_real(a) || a->rank < 1 || !is_rows(b, WEFT_F32) || b->rank != 1 || b->shape[0] != weft__n_cols(a))
-    return mismatch(call, "wants real a [...,C] and f32 b [C]");
+/* A gain or bias [C] for a's rows. */
+static bool is_of_columns(const weft_tensor *t, const weft_tensor *a) {
+  return is_rows(t, WEFT_F32) && t->rank == 1 && t->shape[0] == weft__n_cols(a);
+}
+
+static weft_status norm_rule(const weft__op_call *call, bool fits, const char *rule, weft__shape *out) {
+  const weft_tensor *a = call->in[0];
+  if (!is_real(a) || a->rank < 1 || !fits) return mismatch(call, rule);
   shape_of(a, out);
   out->dtype = WEFT_F32;
   return WEFT_OK;
+}
+
+weft_status weft__shape_rms_norm(const weft__op_call *call, weft__shape *out) {
+  return norm_rule(call, is_of_columns(call->in[1], call->in[0]), "wants real a [...,C] and f32 b [C]", out);
+}
+weft_status weft__shape_rms_norm_xhat(const weft__op_call *call, weft__shape *out) {
+  return norm_rule(call, true, "wants real a [...,C]", out);
+}
+weft_status weft__shape_layer_norm(const weft__op_call *call, weft__shape *out) {
+  bool fits = is_of_columns(call->in[1], call->in[0]) && is_of_columns(call->in[2], call->in[0]);
+  return norm_rule(call, fits, "wants real a [...,C], f32 b [C] and f32 c [C]", out);
+}
+weft_status weft__shape_layer_norm_xhat(const weft__op_call *call, weft__shape *out) {
+  return norm_rule(call, true, "wants real a [...,C]", out);
+}
+
+static weft_status norm_grad_rule(const weft__op_call *call, weft__shape *out) {
+  const weft_tensor *a = call->in[0], *dy = call->in[2];
+  bool fits = is_of_columns(call->in[1], a) && is_real(dy) && weft__same_shape(a, dy);
+  return norm_rule(call, fits, "wants real a [...,C], f32 b [C] and real c of a's shape", out);
+}
+
+weft_status weft__shape_rms_norm_grad(const weft__op_call *call, weft__shape *out) { return norm_grad_rule(call, out); }
+weft_status weft__shape_layer_norm_grad(const weft__op_call *call, weft__shape *out) {
+  return norm_grad_rule(call, out);
 }
 
 weft_status weft__shape_embed(const weft__op_call *call, weft__shape *out) {
