@@ -12,7 +12,7 @@
 enum {
   THREADS = 256,       /* of reduce.wgsl */
   WIDEST_BLOCK = 64,   /* results that lie side by side and share a workgroup */
-  LANE_ELEMENTS = 4,   /* a lane more wants so many elements of a result */
+  LANE_ELEMENTS = 16,  /* of a result that a lane takes at least, if there are as many */
   LEAST_CHUNK = 32,    /* elements of a lane, so that a chunk is worth its total */
   LONGEST_CHUNK = 512, /* likewise at most, 64 for each running sum: what bounds a sum's error */
   ENOUGH_GROUPS = 1024 /* that fill a device */
@@ -112,10 +112,10 @@ typedef struct plan {
   int64_t chunk, n_chunks;
 } plan;
 
-/* The power of two from n on, at most `most`. */
+/* The largest power of two up to n, at least 1 and at most `most`. */
 static uint32_t power_of_two(int64_t n, uint32_t most) {
   uint32_t power = 1;
-  while (power < most && power < n) power *= 2;
+  while (power < most && 2 * power <= n) power *= 2;
   return power;
 }
 
@@ -127,8 +127,8 @@ static int64_t n_blocks(const part *p, const plan *cut) {
 static plan plan_of(const part *p) {
   plan cut = {.is_across = smallest_stride(&p->kept) < smallest_stride(&p->reduced)};
   int64_t n = p->reduced.numel;
-  uint32_t most = cut.is_across ? THREADS / power_of_two(p->kept.numel, WIDEST_BLOCK) : THREADS;
-  cut.n_lanes = power_of_two((n + LANE_ELEMENTS - 1) / LANE_ELEMENTS, most);
+  uint32_t most = cut.is_across ? THREADS / power_of_two(2 * p->kept.numel - 1, WIDEST_BLOCK) : THREADS;
+  cut.n_lanes = power_of_two(n / LANE_ELEMENTS, most);
   int64_t wanted = weft__min_i64(ENOUGH_GROUPS / n_blocks(p, &cut), n / (LEAST_CHUNK * cut.n_lanes)),
           longest = (int64_t)LONGEST_CHUNK * cut.n_lanes;
   cut.n_chunks = weft__max_i64(1, weft__max_i64(wanted, (n + longest - 1) / longest));

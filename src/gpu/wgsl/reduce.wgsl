@@ -29,6 +29,9 @@ const ARGMAX = 3u;
 @group(0) @binding(0) var<storage, read> a: array<u32>;
 @group(0) @binding(1) var<storage, read_write> y: array<u32>;
 
+// The total of no elements.
+const NOTHING = vec2<u32>(0u, 0xffffffffu);
+
 var<workgroup> group_totals: array<vec2<u32>, THREADS>;
 
 // Where kept element `number` lies in a, and where it goes.
@@ -114,21 +117,21 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
   var totals: array<vec2<u32>, UNROLL>;
   // @unroll
   for (var u = 0u; u < UNROLL; u++) {
-    totals[u] = vec2<u32>(0u, 0xffffffffu);
+    totals[u] = NOTHING;
   }
-  for (; item + (UNROLL - 1u) * LANES < end; item += UNROLL * LANES) {
+  for (; item < end; item += UNROLL * LANES) {
     var seen: array<vec2<u32>, UNROLL>;
     // @unroll
     for (var u = 0u; u < UNROLL; u++) {
-      seen[u] = total_at(start, reduced_at(item + u * LANES));
+      seen[u] = NOTHING;
+      if (item + u * LANES < end) {
+        seen[u] = total_at(start, reduced_at(item + u * LANES));
+      }
     }
     // @unroll
     for (var u = 0u; u < UNROLL; u++) {
       totals[u] = merged(totals[u], seen[u]);
     }
-  }
-  for (; item < end; item += LANES) {
-    totals[0] = merged(totals[0], total_at(start, reduced_at(item)));
   }
   group_totals[t] = merged(merged(merged(totals[0], totals[1]), merged(totals[2], totals[3])),
                            merged(merged(totals[4], totals[5]), merged(totals[6], totals[7])));
