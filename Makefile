@@ -96,6 +96,7 @@ endif
 WGSL := $(wildcard src/gpu/wgsl/*.wgsl)
 APP_SRC := $(wildcard app/cli/*.c)
 SUPPORT_SRC := $(wildcard tests/support/*.c)
+LONG = $(BUILD)/tests/long
 SUITE_NAMES := $(patsubst tests/test_%.c,%,$(wildcard tests/test_*.c))
 # Suites of what a build without GPU code does not have.
 GPU_SUITES = abi
@@ -127,7 +128,7 @@ say = $(if $(V),,@$(if $(quiet),,echo "  $(1) $(patsubst $(BUILD)/%,%,$@)";))
 
 .DEFAULT_GOAL := build
 .DELETE_ON_ERROR:
-.PHONY: setup setup-dev build run test run-suites test-programs objects docs format lint check bench fuzz corpus clean install uninstall help FORCE
+.PHONY: setup setup-dev build run test run-suites test-programs objects docs format lint check check-long bench fuzz corpus clean install uninstall help FORCE
 
 build: $(LIB) $(if $(APP_SRC),$(APP)) ## build the library and the program (the default)
 
@@ -197,6 +198,10 @@ $(CORPUS_BIN): $(BUILD)/tests/%: $(OBJ)/tests/fuzz/%.o
 	@mkdir -p $(@D)
 	$(call link_test,$<)
 
+$(LONG): $(OBJ)/tests/long/long.o $(LIB)
+	@mkdir -p $(@D)
+	$(call say,LD)$(CC) $(SANITIZE) $(LDFLAGS) -o $@ $< $(LIB) $(LIBS)
+
 # The fuzzer itself: libFuzzer brings main.
 FUZZER_BIN = $(FUZZ_NAMES:%=$(BUILD)/fuzz_%)
 $(FUZZER_BIN): $(BUILD)/%: $(OBJ)/tests/fuzz/%.o
@@ -205,7 +210,7 @@ $(FUZZER_BIN): $(BUILD)/%: $(OBJ)/tests/fuzz/%.o
 $(SUITE_BIN) $(FUZZ_BIN) $(CORPUS_BIN) $(FUZZER_BIN): $(SUPPORT_OBJ) $(LIB) $(BUILD)/sources
 
 -include $(patsubst %.o,%.d,$(LIB_OBJ) $(APP_OBJ) $(SUPPORT_OBJ) \
-  $(SUITE_NAMES:%=$(OBJ)/tests/test_%.o) $(patsubst %.c,$(OBJ)/%.o,$(wildcard tests/fuzz/*.c)))
+  $(SUITE_NAMES:%=$(OBJ)/tests/test_%.o) $(patsubst %.c,$(OBJ)/%.o,$(wildcard tests/fuzz/*.c tests/long/*.c)))
 
 # Only the objects of the library folders in DIRS: for compilers whose system lacks the libraries to link with.
 objects: $(foreach dir,$(DIRS),$(filter $(OBJ)/$(dir)/%,$(LIB_OBJ)))
@@ -273,6 +278,11 @@ docs: ## write docs/operators.md anew
 
 check: ## format, lint, include and name rules, sanitizers, clang, Windows and arm64 compilers
 	@tools/check.sh
+
+# The GPU is the machine's; its library that of setup, unless another one is named.
+check-long: export WEFT_WGPU_LIB ?= $(firstword $(wildcard $(GENERATIONS:%=lib/weft/%/libwgpu_native-release.so)))
+check-long: $(LONG) ## tensors beyond 4 GiB, attention over 100000 positions (14 GiB; WEFT_TEST_GPU=1: on the GPU)
+	@$(LONG)
 
 fuzz: ## fuzz FUZZ=gguf for FUZZ_SECONDS=60, starting from its corpus
 	@$(MAKE) --no-print-directory SAN=fuzzer CC=clang build/san-fuzzer/fuzz_$(FUZZ)
