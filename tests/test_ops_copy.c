@@ -5,6 +5,9 @@
 #include "base/rng.h"
 #include "support/gradient.h"
 #include "cpu/half.h"
+#ifdef WEFT_GPU
+#include "gpu/gpu.h"
+#endif
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -361,9 +364,8 @@ static double normal_of(uint64_t seed, uint64_t stream, int64_t e) {
 
 /* Fills and copies of rows into elements first .. first + n - 1 of a tensor: the others stay, also those that share a word
  * with one that changes. */
-static void check_place(test_device *d, weft_dtype dtype, int64_t first, int64_t n) {
-  enum { N = 23 };
-  weft_tensor *a = test_operand(d, TEST_WHOLE, dtype, TEST_SHAPE(N), -9, 9, 5), *rows = test_random(d, 1, &n, 3, 6);
+static void check_place(test_device *d, weft_dtype dtype, int64_t size, int64_t first, int64_t n) {
+  weft_tensor *a = test_operand(d, TEST_WHOLE, dtype, 1, &size, -9, 9, 5), *rows = test_random(d, 1, &n, 3, 6);
   weft_tensor *part = weft_slice(d->scope, a, 0, first, n);
   const weft_fill_uniform_attrs uniform = {.seed = 4, .low = -1, .high = 3};
   const weft_fill_normal_attrs normal = {.seed = 4, .mean = 10, .deviation = 1};
@@ -391,7 +393,7 @@ static void check_place(test_device *d, weft_dtype dtype, int64_t first, int64_t
 static void check_places(test_device *d) {
   for (size_t t = 0; t < WEFT_COUNT(DTYPES); t++)
     for (int64_t first = 2; first < 4; first++)
-      for (int64_t n = 0; n < 20; n += n < 3 ? 1 : 15) check_place(d, DTYPES[t], first, n);
+      for (int64_t n = 0; n < 20; n += n < 3 ? 1 : 15) check_place(d, DTYPES[t], 23, first, n);
 }
 
 static void neighbours_of_what_is_set_stay(void **state) {
@@ -555,16 +557,46 @@ static void dropout_is_its_own_gradient(void **state) {
   test_each_device(1, check_dropout_gradient);
 }
 
+/* ---- windows ---- */
+
+#ifdef WEFT_GPU
+
+/* The same where a binding holds 3072 words at the most: everything goes in several dispatches. */
+static void check_windows(test_device *d) {
+  weft__gpu_of(d->device->backend)->info.limits.max_binding_bytes = 16384;
+  check_turned(d);
+  for (size_t t = 0; t < WEFT_COUNT(DTYPES); t++) {
+    check_place(d, DTYPES[t], 9001, 3, 8995);
+    weft_tensor *a = test_operand(d, TEST_TURNED, DTYPES[t], TEST_SHAPE(61, 201), 1, 2, t);
+    check_cast(d, a, DTYPES[(t + 1) % WEFT_COUNT(DTYPES)]);
+    if (DTYPES[t] != WEFT_I32) check_dropout(d, a);
+    check_concat(d, a, test_operand(d, TEST_COLUMNS, DTYPES[t], TEST_SHAPE(61, 100), -1, 1, 2), 1);
+    a = test_operand(d, TEST_WHOLE, DTYPES[t], TEST_SHAPE(9003), 1, 2, t);
+    check_cast(d, a, DTYPES[(t + 1) % WEFT_COUNT(DTYPES)]);
+    if (DTYPES[t] != WEFT_I32) check_dropout(d, a);
+  }
+}
+
+#endif
+
+static void what_is_beyond_a_binding_is_cut(void **state) {
+  (void)state;
+#ifdef WEFT_GPU
+  test_each_gpu(WEFT_EXACT, check_windows);
+#endif
+}
+
 int main(void) {
   test_use_gpus();
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(casts_and_copies_of_any_view),   cmocka_unit_test(casts_end_where_the_type_does),
-      cmocka_unit_test(concat_joins_along_any_axis),    cmocka_unit_test(special_values_are_copied),
-      cmocka_unit_test(rows_are_copied_in_place),       cmocka_unit_test(fill_sets_every_element),
-      cmocka_unit_test(draws_are_their_formulas),       cmocka_unit_test(draws_are_distributed),
-      cmocka_unit_test(draws_leave_the_end_out),        cmocka_unit_test(permuted_tensors_are_made_contiguous),
-      cmocka_unit_test(neighbours_of_what_is_set_stay), cmocka_unit_test(dropout_drops_what_the_draws_say),
-      cmocka_unit_test(dropout_keeps_the_mean),         cmocka_unit_test(dropout_is_its_own_gradient),
+      cmocka_unit_test(casts_and_copies_of_any_view),     cmocka_unit_test(casts_end_where_the_type_does),
+      cmocka_unit_test(concat_joins_along_any_axis),      cmocka_unit_test(special_values_are_copied),
+      cmocka_unit_test(rows_are_copied_in_place),         cmocka_unit_test(fill_sets_every_element),
+      cmocka_unit_test(draws_are_their_formulas),         cmocka_unit_test(draws_are_distributed),
+      cmocka_unit_test(draws_leave_the_end_out),          cmocka_unit_test(permuted_tensors_are_made_contiguous),
+      cmocka_unit_test(what_is_beyond_a_binding_is_cut),  cmocka_unit_test(neighbours_of_what_is_set_stay),
+      cmocka_unit_test(dropout_drops_what_the_draws_say), cmocka_unit_test(dropout_keeps_the_mean),
+      cmocka_unit_test(dropout_is_its_own_gradient),
   };
   return cmocka_run_group_tests_name("ops_copy", tests, NULL, NULL);
 }
