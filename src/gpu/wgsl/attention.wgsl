@@ -22,6 +22,8 @@ var<private> q_base: u32;
 var<private> k_base: u32;
 var<private> v_base: u32;
 
+const Q = 0u;
+
 fn row_quad(which: u32, row: u32, quad: u32) -> vec4<f32> {
   let i = q_base + min(row, p.n_queries - 1u) * p.q_row;
   let d = dimensions(quad) + vec4<u32>(i);
@@ -55,6 +57,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
   let end_key = min(p.n_keys, place + BR);
   var first_key = place + 1u - min(p.window, place + 1u);
 
+  var next: array<vec4<f32>, NEXT>;
+  fetch(&next, Fetch(true, Q, K, first_query, first_key), t);
   var sums: array<vec4<f32>, OUTPUTS>; // of weighted values
   var total: array<f32, R>;            // of weights of this invocation's own keys
   var most: array<f32, R>;             // the largest score so far
@@ -73,7 +77,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
     for (var i = 0u; i < SCORES; i++) {
       s[i] = vec4<f32>(0.0); // a declaration in a loop clears it in the first round alone
     }
-    add_scores(&s, 0u, K, first_query, first_key, t);
+    add_scores(&s, &next, Fetch(true, Q, K, first_query, first_key), Fetch(false, 0u, V, 0u, first_key), t);
     if (is_edge(place, BR, first_key, BC)) {
       // @unroll
       for (var r = 0u; r < R; r++) {
@@ -103,7 +107,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
       // @unroll
       for (var g = 0u; g < GROUPS; g++) {
         let w = exp2(s[r * GROUPS + g] - largest);
-        put_weights(r, g, t, w);
+        s[r * GROUPS + g] = w;
         sum += w;
       }
       total[r] = total[r] * factor + ((sum.x + sum.y) + (sum.z + sum.w));
@@ -112,7 +116,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
         sums[r * OQ + j] *= factor;
       }
     }
-    add_products(&sums, V, first_key, t);
+    add_products(&sums, &s, &next, Fetch(false, 0u, V, 0u, first_key),
+                 Fetch(true, Q, K, first_query, first_key + BC), t);
   }
 
   workgroupBarrier(); // the maxima of the last step have been read

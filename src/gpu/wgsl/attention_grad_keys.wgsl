@@ -59,6 +59,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   let begin_query = max(first_key, p.shift) - p.shift;
   let end_query = min(p.n_queries, max(first_key + BR - 1u + p.window, p.shift) - p.shift);
 
+  var next: array<vec4<f32>, NEXT>;
   var dk_sums: array<vec4<f32>, OUTPUTS>;
   var dv_sums: array<vec4<f32>, OUTPUTS>;
   // @unroll
@@ -69,6 +70,9 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   for (var head = group.x * p.group; head < (group.x + 1u) * p.group; head++) {
     q_base = p.q_offset + group.z * p.q_batch + head * p.d;
     dy_base = p.dy_offset + group.z * p.dy_batch + head * p.d;
+    if (begin_query < end_query) {
+      fetch(&next, Fetch(true, K, Q, first_key, begin_query), t);
+    }
     for (var first_query = begin_query; first_query < end_query; first_query += BC) {
       var s: array<vec4<f32>, SCORES>;
       var dp: array<vec4<f32>, SCORES>;
@@ -77,10 +81,13 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         s[i] = vec4<f32>(0.0); // a declaration in a loop clears it in the first round alone
         dp[i] = vec4<f32>(0.0);
       }
-      add_scores(&s, K, Q, first_key, first_query, t);
-      add_scores(&dp, V, DY, first_key, first_query, t);
+      let scores = Fetch(true, K, Q, first_key, first_query);
+      let products = Fetch(true, V, DY, first_key, first_query);
+      let gradients = Fetch(false, 0u, DY, 0u, first_query);
+      let queries = Fetch(false, 0u, Q, 0u, first_query);
+      add_scores(&s, &next, scores, products, t);
+      add_scores(&dp, &next, products, gradients, t);
       let is_masked = first_query + BC > p.n_queries || is_edge(first_query + p.shift, BC, first_key, BR);
-      workgroupBarrier();
       // @unroll
       for (var g = 0u; g < GROUPS; g++) {
         let query = columns_of(tx, g) + first_query;
@@ -99,20 +106,12 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             let seen = sees(query + p.shift, vec4<u32>(first_key + r * NY + ty));
             weight = select(vec4<f32>(0.0), weight, seen & (query < vec4<u32>(p.n_queries)));
           }
-          put_weights(r, g, t, weight);
-          s[r * GROUPS + g] = weight * (dp[r * GROUPS + g] - deltas);
+          s[r * GROUPS + g] = weight;
+          dp[r * GROUPS + g] = weight * (dp[r * GROUPS + g] - deltas);
         }
       }
-      add_products(&dv_sums, DY, first_query, t);
-      workgroupBarrier(); // the weights have been read
-      // @unroll
-      for (var r = 0u; r < R; r++) {
-        // @unroll
-        for (var g = 0u; g < GROUPS; g++) {
-          put_weights(r, g, t, s[r * GROUPS + g]);
-        }
-      }
-      add_products(&dk_sums, Q, first_query, t);
+      add_products(&dv_sums, &s, &next, gradients, queries, t);
+      add_products(&dk_sums, &dp, &next, queries, Fetch(true, K, Q, first_key, first_query + BC), t);
     }
   }
 

@@ -91,6 +91,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
     }
   }
 
+  var next: array<vec4<f32>, NEXT>;
+  fetch(&next, Fetch(true, Q, K, first_query, first_key), t);
   var sums: array<vec4<f32>, OUTPUTS>; // of ds k
   // @unroll
   for (var i = 0u; i < OUTPUTS; i++) {
@@ -104,10 +106,12 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
       s[i] = vec4<f32>(0.0); // a declaration in a loop clears it in the first round alone
       dp[i] = vec4<f32>(0.0);
     }
-    add_scores(&s, Q, K, first_query, first_key, t);
-    add_scores(&dp, DY, V, first_query, first_key, t);
+    let scores = Fetch(true, Q, K, first_query, first_key);
+    let products = Fetch(true, DY, V, first_query, first_key);
+    let keys = Fetch(false, 0u, K, 0u, first_key);
+    add_scores(&s, &next, scores, products, t);
+    add_scores(&dp, &next, products, keys, t);
     let is_masked = is_edge(place, BR, first_key, BC);
-    workgroupBarrier();
     // @unroll
     for (var r = 0u; r < R; r++) {
       // @unroll
@@ -117,10 +121,10 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
           let seen = sees(vec4<u32>(place + r * NY + ty), columns_of(tx, g) + first_key);
           weight = select(vec4<f32>(0.0), weight, seen);
         }
-        put_weights(r, g, t, weight * (dp[r * GROUPS + g] - deltas[r]));
+        s[r * GROUPS + g] = weight * (dp[r * GROUPS + g] - deltas[r]);
       }
     }
-    add_products(&sums, K, first_key, t);
+    add_products(&sums, &s, &next, keys, Fetch(true, Q, K, first_query, first_key + BC), t);
   }
 
   // @unroll

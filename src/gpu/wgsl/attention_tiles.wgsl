@@ -7,9 +7,10 @@
 // Workgroup memory holds in turn
 //   for add_scores    CH dimensions of all rows and all columns, [BR][CH] and [BC][CH], a quad of padding a row against
 //                     bank conflicts
-//   for add_products  a weight for each row and column, [BR][BC] with such padding; behind it CV columns, [CV][DP]
-// Weights stand so that an invocation's four scores of a row are one quad: quad g * NX + tx has the columns (g * 4 + e) *
-// NX + tx.
+//   for add_products  for each row the weights of 4 * NX columns, with such padding; behind them CV of the columns, [CV][DP]
+// An invocation's scores of a row are GROUPS quads; quad g of invocation tx has the columns (g * 4 + e) * NX + tx, e being 0
+// to 3.  Weights are stored in this order, and columns follow it.  What a step multiplies was fetched to registers while
+// the step before it was multiplied.
 // Query i sees the keys up to its own place among them, i + p.shift, and of these the last p.window.  Without a mask both are
 // so large that it sees all keys.
 // The kernel supplies row_quad and column_quad: four dimensions of a row or column of operand number `which`, zero beyond
@@ -22,7 +23,7 @@ const NY = 16u;
 const DP = 64u;
 const CH = 32u;
 const CV = 32u;
-const STAGE = 1600u; // quads: the larger of both uses
+const STAGE = 1088u; // quads: the larger of both uses
 const IS_PADDED = false; // D < DP
 
 const THREADS = NX * NY;
@@ -37,12 +38,12 @@ const ROW = CQ + 1u;       // quads of a staged row
 const COLUMNS = BR * ROW;  // where the columns begin
 const ROW_QUADS = BR * CQ / THREADS; // that an invocation stages
 const COLUMN_QUADS = BC * CQ / THREADS;
-const STAGED = ROW_QUADS + COLUMN_QUADS;
-const WEIGHTS = BC / 4u + 1u; // quads of a row of weights
+const WEIGHTS = NX + 1u;     // quads of a row of weights of a group
 const VALUES = BR * WEIGHTS;  // where the columns begin behind the weights
 const VQ = CV / 4u;
 const SV = DP / 4u;
 const VALUE_QUADS = CV * SV / THREADS;
+const NEXT = ROW_QUADS + COLUMN_QUADS + VALUE_QUADS; // quads on their way to the stage
 const RIGHT = 4u * OQ;
 const LANES = BR * NX / 4u;
 const LANE_QUADS = NX / 4u;
@@ -78,32 +79,70 @@ fn is_edge(place: u32, n: u32, key: u32, m: u32) -> bool {
   return key + m > min(p.n_keys, place + 1u) || place + n > key + p.window;
 }
 
-// s += rows of operand a times columns of operand b.
-fn add_scores(s: ptr<function, array<vec4<f32>, SCORES>>, a: u32, b: u32, first_row: u32, first_column: u32, t: u32) {
-  var staged: array<vec4<f32>, STAGED>;
+// What to fetch for the step after this one: the first rows and columns of add_scores, or the first columns of
+// add_products.
+struct Fetch {
+  is_scores: bool,
+  a: u32,
+  b: u32,
+  row: u32,
+  column: u32,
+}
+
+// Loads to registers quads `first` .. of rows and columns, for add_scores.
+fn fetch_scores(next: ptr<function, array<vec4<f32>, NEXT>>, f: Fetch, first: u32, t: u32) {
+  // @unroll
+  for (var i = 0u; i < ROW_QUADS; i++) {
+    let e = t + i * THREADS;
+    (*next)[i] = row_quad(f.a, f.row + e / CQ, first + e % CQ);
+  }
+  // @unroll
+  for (var i = 0u; i < COLUMN_QUADS; i++) {
+    let e = t + i * THREADS;
+    (*next)[ROW_QUADS + i] = column_quad(f.b, f.column + e / CQ, first + e % CQ);
+  }
+}
+
+// Loads to registers the columns of quads `first` .. of group `g` of the weights, for add_products: the first columns of
+// VQ quads, the second ones, the third, the fourth.
+fn fetch_values(next: ptr<function, array<vec4<f32>, NEXT>>, f: Fetch, g: u32, first: u32, t: u32) {
+  // @unroll
+  for (var i = 0u; i < VALUE_QUADS; i++) {
+    let e = t + i * THREADS;
+    let column = (g * 4u + e / SV / VQ) * NX + first + e / SV % VQ;
+    (*next)[i] = column_quad(f.b, f.column + column, e % SV);
+  }
+}
+
+fn fetch(next: ptr<function, array<vec4<f32>, NEXT>>, f: Fetch, t: u32) {
+  if (f.is_scores) {
+    fetch_scores(next, f, 0u, t);
+  } else {
+    fetch_values(next, f, 0u, 0u, t);
+  }
+}
+
+// s += rows of operand a times columns of operand b, the first of which have been fetched; fetches what follows.
+fn add_scores(s: ptr<function, array<vec4<f32>, SCORES>>, next: ptr<function, array<vec4<f32>, NEXT>>, f: Fetch,
+              then: Fetch, t: u32) {
   for (var first = 0u; first < SV; first += CQ) {
-    // @unroll
-    for (var i = 0u; i < ROW_QUADS; i++) {
-      let e = t + i * THREADS;
-      staged[i] = row_quad(a, first_row + e / CQ, first + e % CQ);
-    }
-    // @unroll
-    for (var i = 0u; i < COLUMN_QUADS; i++) {
-      let e = t + i * THREADS;
-      staged[ROW_QUADS + i] = column_quad(b, first_column + e / CQ, first + e % CQ);
-    }
     workgroupBarrier(); // what was staged has been read
     // @unroll
     for (var i = 0u; i < ROW_QUADS; i++) {
       let e = t + i * THREADS;
-      stage[e / CQ * ROW + e % CQ] = staged[i];
+      stage[e / CQ * ROW + e % CQ] = (*next)[i];
     }
     // @unroll
     for (var i = 0u; i < COLUMN_QUADS; i++) {
       let e = t + i * THREADS;
-      stage[COLUMNS + e / CQ * ROW + e % CQ] = staged[ROW_QUADS + i];
+      stage[COLUMNS + e / CQ * ROW + e % CQ] = (*next)[ROW_QUADS + i];
     }
     workgroupBarrier();
+    if (first + CQ < SV) {
+      fetch_scores(next, f, first + CQ, t);
+    } else {
+      fetch(next, then, t);
+    }
     let left_at = t / NX * ROW;
     let right_at = COLUMNS + t % NX * ROW;
     for (var d = 0u; d < CQ; d++) {
@@ -130,47 +169,53 @@ fn add_scores(s: ptr<function, array<vec4<f32>, SCORES>>, a: u32, b: u32, first_
   }
 }
 
-// Weight quad `g` of row `r` of an invocation; all have passed a barrier since the stage was read.
-fn put_weights(r: u32, g: u32, t: u32, w: vec4<f32>) {
-  stage[(r * NY + t / NX) * WEIGHTS + g * NX + t % NX] = w;
-}
-
-// sums += weights times columns of operand b.
-fn add_products(sums: ptr<function, array<vec4<f32>, OUTPUTS>>, b: u32, first_column: u32, t: u32) {
-  var staged: array<vec4<f32>, VALUE_QUADS>;
+// sums += weights, which lie as scores do, times columns of operand b, the first of which have been fetched; fetches what
+// follows.
+fn add_products(sums: ptr<function, array<vec4<f32>, OUTPUTS>>, weights: ptr<function, array<vec4<f32>, SCORES>>,
+                next: ptr<function, array<vec4<f32>, NEXT>>, f: Fetch, then: Fetch, t: u32) {
   let tx = t % NX;
-  for (var first = 0u; first < BC / 4u; first += VQ) {
+  let ty = t / NX;
+  // @unroll
+  for (var g = 0u; g < GROUPS; g++) {
+    workgroupBarrier(); // what was staged has been read
     // @unroll
-    for (var i = 0u; i < VALUE_QUADS; i++) {
-      let place = (t + i * THREADS) / SV; // VQ first columns of quads, VQ second ones ...
-      let quad = first + place % VQ;
-      staged[i] = column_quad(b, first_column + (quad / NX * 4u + place / VQ) * NX + quad % NX, (t + i * THREADS) % SV);
+    for (var r = 0u; r < R; r++) {
+      stage[(r * NY + ty) * WEIGHTS + tx] = (*weights)[r * GROUPS + g];
     }
-    if (first > 0u) {
-      workgroupBarrier(); // the columns have been read
-    }
-    // @unroll
-    for (var i = 0u; i < VALUE_QUADS; i++) {
-      stage[VALUES + t + i * THREADS] = staged[i];
-    }
-    workgroupBarrier();
-    for (var i = 0u; i < VQ; i++) {
-      var right: array<vec4<f32>, RIGHT>;
-      // @unroll
-      for (var e = 0u; e < 4u; e++) {
-        // @unroll
-        for (var j = 0u; j < OQ; j++) {
-          right[e * OQ + j] = stage[VALUES + i * SV + tx + e * VQ * SV + j * NX];
-        }
+    for (var first = 0u; first < NX; first += VQ) {
+      if (first > 0u) {
+        workgroupBarrier(); // the columns have been read
       }
       // @unroll
-      for (var r = 0u; r < R; r++) {
-        let w = stage[t / NX * WEIGHTS + first + i + r * NY * WEIGHTS];
+      for (var i = 0u; i < VALUE_QUADS; i++) {
+        stage[VALUES + t + i * THREADS] = (*next)[i];
+      }
+      workgroupBarrier();
+      if (first + VQ < NX) {
+        fetch_values(next, f, g, first + VQ, t);
+      } else if (g + 1u < GROUPS) {
+        fetch_values(next, f, g + 1u, 0u, t);
+      } else {
+        fetch(next, then, t);
+      }
+      for (var i = 0u; i < VQ; i++) {
+        var right: array<vec4<f32>, RIGHT>;
         // @unroll
         for (var e = 0u; e < 4u; e++) {
           // @unroll
           for (var j = 0u; j < OQ; j++) {
-            (*sums)[r * OQ + j] = fma(vec4<f32>(w[e]), right[e * OQ + j], (*sums)[r * OQ + j]);
+            right[e * OQ + j] = stage[VALUES + i * SV + tx + e * VQ * SV + j * NX];
+          }
+        }
+        // @unroll
+        for (var r = 0u; r < R; r++) {
+          let w = stage[ty * WEIGHTS + first + i + r * NY * WEIGHTS];
+          // @unroll
+          for (var e = 0u; e < 4u; e++) {
+            // @unroll
+            for (var j = 0u; j < OQ; j++) {
+              (*sums)[r * OQ + j] = fma(vec4<f32>(w[e]), right[e * OQ + j], (*sums)[r * OQ + j]);
+            }
           }
         }
       }
