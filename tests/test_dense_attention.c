@@ -307,6 +307,30 @@ static void gradients_are_parts_of_one_tensor(void **state) {
   test_each_device(2, check_packed);
 }
 
+/* Two batches so far apart that no binding of the lowest limits, 128 MiB, holds both. */
+static void check_far_batches(test_device *d) {
+  if (strcmp(d->variant, "gpu lowest limits") != 0) return;
+  const shape s = {2, 5, 5, 1, 1, 2, WEFT_MASK_CAUSAL, 0};
+  const int64_t apart = (int64_t)17 << 20; /* rows of 8 bytes: 136 MiB */
+  weft_tensor *all = weft_tensor_new(d->scope, WEFT_F32, TEST_SHAPE(2 * apart, 2));
+  for (int i = 0; i < 2; i++) {
+    const weft_copy_rows_into_attrs first = {i * apart};
+    assert_non_null(weft_copy_rows_into(d->scope, all, test_random(d, TEST_SHAPE(5, 2), 2, 20 + (uint64_t)i), &first));
+  }
+  weft_tensor *rows = weft_slice(d->scope, weft_reshape(d->scope, all, TEST_SHAPE(2, apart, 2)), 1, 0, 5);
+  check_values(d, &s, rows, rows, rows);
+  operands o = make_operands(d, &s, rows, rows, rows);
+  weft_tensor *grads[3];
+  new_gradients(d, &o, grads);
+  assert_non_null(run_grad(d, &o, grads));
+  expect_gradients(d, &s, &o, grads);
+}
+
+static void batches_lie_far_apart(void **state) {
+  (void)state;
+  test_each_gpu(WEFT_EXACT, check_far_batches);
+}
+
 /* No queries: nothing depends on the keys. */
 static void check_no_queries(test_device *d) {
   const shape s = {1, 0, 5, 2, 1, 6, WEFT_MASK_CAUSAL, 0};
@@ -413,15 +437,11 @@ static void what_does_not_fit_is_refused(void **state) {
 int main(void) {
   test_use_gpus();
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(attention_is_the_formula),
-      cmocka_unit_test(attention_reads_views),
-      cmocka_unit_test(attention_of_large_scores),
-      cmocka_unit_test(formula_is_the_slope),
-      cmocka_unit_test(gradient_is_the_formula),
-      cmocka_unit_test(gradients_are_parts_of_one_tensor),
-      cmocka_unit_test(gradient_of_no_queries_is_zero),
-      cmocka_unit_test(shared_storage_is_refused),
-      cmocka_unit_test(results_do_not_depend_on_the_threads),
+      cmocka_unit_test(attention_is_the_formula),     cmocka_unit_test(attention_reads_views),
+      cmocka_unit_test(attention_of_large_scores),    cmocka_unit_test(formula_is_the_slope),
+      cmocka_unit_test(gradient_is_the_formula),      cmocka_unit_test(gradients_are_parts_of_one_tensor),
+      cmocka_unit_test(batches_lie_far_apart),        cmocka_unit_test(gradient_of_no_queries_is_zero),
+      cmocka_unit_test(shared_storage_is_refused),    cmocka_unit_test(results_do_not_depend_on_the_threads),
       cmocka_unit_test(what_does_not_fit_is_refused),
   };
   return cmocka_run_group_tests_name("dense_attention", tests, NULL, NULL);
