@@ -21,7 +21,7 @@ typedef struct weft_scale_attrs {
 
 /* matmul multiplies real tensors of ranks 1 to 8 as NumPy does: the last two axes are matrices, the axes before them are
  * broadcast.  A rank-1 a is one row, a rank-1 b one column, and the result lacks that axis; a vector has no transpose.
- * Any view will do.  A quantised b is one matrix [N,K] and comes with transpose_b; a is then f32 rows, not transposed.
+ * Any view will do.  A quantised b is one matrix [N,K] and comes with transpose_b; a is then not transposed.
  * Weights that stay the same are better multiplied by matmul_nt: it takes them packed and quantised, sums each output
  * in the same order whatever the other rows are, and its right operand is always one matrix [M,K]. */
 typedef struct weft_matmul_attrs {
@@ -63,7 +63,8 @@ typedef struct weft_cast_attrs {
  *   q8_0 (9 bytes for 8 elements' 32): x = d*q, d = max|x| / 127, q = x / d to the nearest, ties to even, -127 .. 127
  *   q4_0 (9 bytes for 16 elements' 64): x = d*(q-8), d = x_m / -8 for the x_m of largest magnitude, q = x / d + 8 likewise,
  *     0 .. 15
- * where x / d takes d as it is stored.  EINVAL for elements that are not finite, or whose d exceeds f16. */
+ * where x / d takes d as it is stored.  Every device makes the same bits.  The result is packed as weft_weight_from's are;
+ * weft_tensor_read gives its blocks.  EINVAL for elements that are not finite, or whose d exceeds f16. */
 typedef struct weft_quantize_attrs {
   weft_dtype dtype; /* WEFT_Q8_0 or WEFT_Q4_0 */
 } weft_quantize_attrs;

@@ -51,8 +51,8 @@ WEFT_API weft_tensor *weft_tensor_new(weft_scope *scope, weft_dtype dtype, int r
 WEFT_API weft_tensor *weft_tensor_from(weft_scope *scope, weft_dtype dtype, int rank, const int64_t *shape,
                                        const void *data);
 
-/* A weight of matmul_nt [n_rows,n_cols], from a copy of its stored bytes (whole blocks in each row): kept in the layout that
- * multiplies fastest, so that it can be multiplied and nothing else.  NULL on failure. */
+/* A weight of matmul_nt [n_rows,n_cols], from a copy of its stored bytes (whole blocks in each row): kept packed, in the
+ * layout that multiplies fastest, so that it can be multiplied and, if it is quantised, cast to f32.  NULL on failure. */
 WEFT_API weft_tensor *weft_weight_from(weft_scope *scope, weft_dtype dtype, int64_t n_rows, int64_t n_cols,
                                        const void *data);
 
@@ -67,7 +67,8 @@ WEFT_API int64_t weft_tensor_numel(const weft_tensor *tensor);
 WEFT_API size_t weft_tensor_bytes(const weft_tensor *tensor); /* of a contiguous copy */
 
 /* Copies the tensor's elements in row-major order to or from `n_bytes` = weft_tensor_bytes() of host memory.
- * EINVAL on another size.  Writing needs a contiguous tensor. */
+ * EINVAL on another size.  Writing needs a contiguous tensor.  What is packed (weft_weight_from, weft_quantize) is not written,
+ * and read as its stored blocks if its dtype is one that weft_quantize makes; else EUNSUPPORTED. */
 WEFT_API weft_status weft_tensor_read(const weft_tensor *tensor, void *data, size_t n_bytes);
 WEFT_API weft_status weft_tensor_write(weft_tensor *tensor, const void *data, size_t n_bytes);
 

@@ -78,6 +78,7 @@ static const weft__backend_class CPU_CLASS = {
     .read = cpu_read,
     .copy = cpu_copy,
     .load_weight = cpu_load_weight,
+    .read_packed = weft__cpu_read_packed,
     .measure_flops = weft__cpu_measure_flops,
     .ops =
         {

@@ -81,6 +81,10 @@ void weft__copy(weft__cpu *cpu, const weft_tensor *from, const weft_tensor *to);
 
 void weft__fill(weft__cpu *cpu, float value, const weft_tensor *to);
 
+/* Makes *to a contiguous f32 copy of a view of real numbers, in a storage of its own, whose buffer the caller gives back
+ * (weft__buffers_put; NULL on failure). */
+weft_status weft__cpu_make_f32(weft__cpu *cpu, const weft_tensor *from, weft_tensor *to, weft__storage *storage);
+
 /* n elements from data[index] on, `step` apart, as f32; dtype f32, f16 or bf16. */
 void weft__read_real(weft_dtype dtype, const void *data, int64_t index, int64_t step, int64_t n, float *to);
 
@@ -111,6 +115,12 @@ size_t weft__panel_bytes(weft_dtype dtype, int64_t k);
 /* Packs an [M,K] weight as stored into ceil(M/16) panels; rows beyond the last are zero. */
 void weft__pack_weight(weft__cpu *cpu, weft_dtype dtype, int64_t m, int64_t k, const void *data,
                        const weft__weight_reader *reader, void *panels);
+/* The way back: block `index` of a row of a packed weight of a quantised dtype, its leading axes counted through. */
+void weft__unpack_block(const weft_tensor *t, int64_t row, int64_t index, weft__quant_block *block);
+
+/* ---- op_quantize.c ---- */
+
+weft_status weft__cpu_read_packed(weft__backend *backend, const weft_tensor *t, void *data);
 
 /* ---- peak.c ---- */
 

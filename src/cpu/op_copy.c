@@ -2,15 +2,33 @@
 #include "cpu/cpu.h"
 #include "cpu/half.h"
 
+#include <string.h> /* memcpy */
+
+/* A row of a packed weight. */
+static void unpack_row(const weft_tensor *a, int64_t row, float *y) {
+  int64_t n = weft__n_cols(a), n_block = weft__dtype_get(a->dtype)->block_len;
+  for (int64_t i = 0; i * n_block < n; i++) {
+    weft__quant_block block;
+    float values[WEFT__SUPER_BLOCK];
+    weft__unpack_block(a, row, i, &block);
+    weft__quant_compute(a->dtype, &block, values);
+    memcpy(y + i * n_block, values, (size_t)weft__min_i64(n - i * n_block, n_block) * sizeof *y);
+  }
+}
+
 static void dequantise_rows(void *context, int64_t first, int64_t end) {
   const weft__op_call *call = context;
   const weft_tensor *a = call->in[0];
   int64_t n = weft__n_cols(a);
   size_t row_bytes = 0;
   weft__row_bytes(a->dtype, n, &row_bytes);
-  for (int64_t row = first; row < end; row++)
-    weft__read_row(a->dtype, (const uint8_t *)weft__cpu_data(a) + (size_t)row * row_bytes, n,
-                   (float *)weft__cpu_data(call->out) + row * n);
+  for (int64_t row = first; row < end; row++) {
+    float *y = (float *)weft__cpu_data(call->out) + row * n;
+    if (a->storage->layout == WEFT__LAYOUT_PACKED)
+      unpack_row(a, row, y);
+    else
+      weft__read_row(a->dtype, (const uint8_t *)weft__cpu_data(a) + (size_t)row * row_bytes, n, y);
+  }
 }
 
 weft_status weft__cpu_cast(weft__backend *backend, const weft__op_call *call) {

@@ -12,28 +12,23 @@ typedef struct matrices {
   int64_t rows, cols, ld;
   bool is_transposed;                   /* stored as [cols,rows] */
   int64_t batch_strides[WEFT_MAX_RANK]; /* along the result's leading axes; 0 where this operand is broadcast */
-  void *copy;                           /* of a view that had to be copied, or NULL */
-  size_t copy_bytes;
+  weft__storage copy;                   /* of a view that had to be copied; buffer NULL otherwise */
 } matrices;
 
 /* ---- views that no product reads ---- */
 
-/* Makes `flat`, a handle of no storage, describe a contiguous copy of `t`. */
-static weft_status copy_view(weft__cpu *cpu, const weft_tensor *t, matrices *x, weft_tensor *flat) {
-  weft__storage storage = {0};
-  if (!weft__mul_size((size_t)weft_tensor_numel(t), sizeof(float), &x->copy_bytes))
+weft_status weft__cpu_make_f32(weft__cpu *cpu, const weft_tensor *from, weft_tensor *to, weft__storage *storage) {
+  *storage = (weft__storage){.backend = &cpu->base};
+  if (!weft__mul_size((size_t)weft_tensor_numel(from), sizeof(float), &storage->n_bytes))
     return weft__error(WEFT_EINVAL, "matmul: its size overflows");
-  x->copy = weft__buffers_get(cpu->buffers, x->copy_bytes);
-  if (!x->copy) return WEFT_ENOMEM;
-  *flat = *t;
-  flat->dtype = WEFT_F32;
-  flat->offset = 0;
-  weft__shape_strides(t->rank, t->shape, flat->strides);
-  storage.buffer = x->copy;
-  flat->storage = &storage;
-  weft__copy(cpu, t, flat);
-  flat->storage = NULL;
-  x->data = x->copy;
+  storage->buffer = weft__buffers_get(cpu->buffers, storage->n_bytes);
+  if (!storage->buffer) return WEFT_ENOMEM;
+  *to = *from;
+  to->dtype = WEFT_F32;
+  to->offset = 0;
+  weft__shape_strides(to->rank, to->shape, to->strides);
+  to->storage = storage;
+  weft__copy(cpu, from, to);
   return WEFT_OK;
 }
 
@@ -61,9 +56,10 @@ static weft_status operand_open(weft__cpu *cpu, const weft_tensor *t, bool is_b,
   weft_tensor flat;
   x->data = weft__cpu_data(t);
   if (t->dtype != WEFT_F32 || (!is_unit(m.cols, m.col_stride) && !is_unit(m.rows, m.row_stride))) {
-    weft_status status = copy_view(cpu, t, x, &flat);
+    weft_status status = weft__cpu_make_f32(cpu, t, &flat, &x->copy);
     if (status) return status;
     t = &flat;
+    x->data = x->copy.buffer;
     m = axes_of(t, is_b, is_transposed);
   }
   x->rows = m.rows;
@@ -174,7 +170,7 @@ weft_status weft__cpu_matmul(weft__backend *backend, const weft__op_call *call) 
     fold_batch(&p);
     status = run_batch(cpu, &p, weft__cpu_data(out));
   }
-  weft__buffers_put(cpu->buffers, p.a.copy, p.a.copy_bytes);
-  weft__buffers_put(cpu->buffers, p.b.copy, p.b.copy_bytes);
+  weft__buffers_put(cpu->buffers, p.a.copy.buffer, p.a.copy.n_bytes);
+  weft__buffers_put(cpu->buffers, p.b.copy.buffer, p.b.copy.n_bytes);
   return status;
 }

@@ -33,7 +33,7 @@ typedef struct tiles {
 
 typedef struct product {
   weft__cpu *cpu;
-  const weft_tensor *x;
+  const weft_tensor *x; /* rows of f32 */
   int64_t n_rows, k;
   int64_t n_blocks; /* of 32 columns; as many as the widest block of a weight wants */
   int height;       /* rows of all tiles but the last */
@@ -355,6 +355,12 @@ static void run_grid(product *p) {
   weft__pool_run(p->cpu->pool, (int)(n_tile_tasks * n_panel_tasks), grid_task, p);
 }
 
+/* Rows of contiguous f32 at one stride, as tiles are made of. */
+static bool are_f32_rows(const weft_tensor *x) {
+  if (x->dtype != WEFT_F32) return false;
+  return weft__is_contiguous(x) || (x->rank == 2 && (x->shape[1] <= 1 || x->strides[1] == 1));
+}
+
 static weft_status run_product(weft__backend *backend, const weft__op_call *call,
                                const weft_matmul_nt_gated_attrs *gated) {
   product p = {.cpu = weft__cpu_of(backend),
@@ -366,7 +372,13 @@ static weft_status run_product(weft__backend *backend, const weft__op_call *call
                .out = weft__cpu_data(call->out),
                .out_stride = weft__n_cols(call->out)};
   if (p.n_rows == 0 || p.out_stride == 0) return WEFT_OK;
+  weft_tensor copy;
+  weft__storage storage = {.buffer = NULL};
   weft_status status = WEFT_OK;
+  if (!are_f32_rows(p.x)) {
+    status = weft__cpu_make_f32(p.cpu, p.x, &copy, &storage);
+    p.x = &copy;
+  }
   int64_t column = 0;
   for (int i = 0; i < p.n_operands && !status; i++) {
     status = operand_open(&p, &p.operands[i], call->in[i + 1], column);
@@ -376,6 +388,7 @@ static weft_status run_product(weft__backend *backend, const weft__op_call *call
   if (!status) status = pack_activations(&p);
   if (!status) status = expanded_alloc(&p);
   if (!status) run_grid(&p);
+  weft__buffers_put(p.cpu->buffers, storage.buffer, storage.n_bytes);
   weft__buffers_put(p.cpu->buffers, p.expanded.buffer, p.expanded.n_bytes);
   weft__buffers_put(p.cpu->buffers, p.f32.buffer, p.f32.n_bytes);
   weft__buffers_put(p.cpu->buffers, p.q8.buffer, p.q8.n_bytes);

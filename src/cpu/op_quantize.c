@@ -1,10 +1,10 @@
-/* op_quantize.c - quantize: rows of real numbers into blocks of 32 (weft/ops.h has the formats). */
+/* op_quantize.c - quantize: rows of real numbers into blocks of 32 (weft/ops.h has the formats), kept as a product's
+ * weight is: packed; and the way back from there. */
 #include "cpu/cpu.h"
 #include "cpu/half.h"
 
 #include <math.h>
 #include <stdatomic.h>
-#include <string.h> /* memcpy */
 
 typedef struct quantize_loop {
   const weft_tensor *a, *y;
@@ -12,10 +12,9 @@ typedef struct quantize_loop {
 } quantize_loop;
 
 /* Stores d as f16 and gives back what it became; false if it is not finite there. */
-static bool put_scale(float d, uint8_t *block, float *stored) {
-  uint16_t half = weft__f32_to_f16(d);
-  memcpy(block, &half, sizeof half);
-  *stored = weft__f16_to_f32(half);
+static bool put_scale(float d, weft__quant_block *block, float *stored) {
+  block->d = weft__f32_to_f16(d);
+  *stored = weft__f16_to_f32(block->d);
   return isfinite(*stored);
 }
 
@@ -26,22 +25,19 @@ static int code_of(float x, float d, int least, int most) {
   return q < (float)least ? least : q > (float)most ? most : (int)q;
 }
 
-static bool put_q8_0(const float *x, uint8_t *block) {
+static bool make_q8_0(const float *x, weft__quant_block *block) {
   float largest = 0, d;
   for (int i = 0; i < WEFT__QBLOCK; i++) largest = fabsf(x[i]) > largest || isnan(x[i]) ? fabsf(x[i]) : largest;
   if (!put_scale(largest / 127, block, &d)) return false;
-  for (int i = 0; i < WEFT__QBLOCK; i++) block[2 + i] = (uint8_t)(int8_t)code_of(x[i], d, -127, 127);
+  for (int i = 0; i < WEFT__QBLOCK; i++) block->codes[i] = (uint8_t)(int8_t)code_of(x[i], d, -127, 127);
   return true;
 }
 
-static bool put_q4_0(const float *x, uint8_t *block) {
+static bool make_q4_0(const float *x, weft__quant_block *block) {
   float extreme = 0, d; /* of the largest magnitude, with its sign: it gets the code 0, which has no opposite */
   for (int i = 0; i < WEFT__QBLOCK; i++) extreme = fabsf(x[i]) > fabsf(extreme) || isnan(x[i]) ? x[i] : extreme;
   if (!put_scale(extreme / -8, block, &d)) return false;
-  for (int i = 0; i < WEFT__QBLOCK / 2; i++) {
-    int low = code_of(x[i], d, -8, 7) + 8, high = code_of(x[i + WEFT__QBLOCK / 2], d, -8, 7) + 8;
-    block[2 + i] = (uint8_t)(low | high << 4);
-  }
+  for (int i = 0; i < WEFT__QBLOCK; i++) block->codes[i] = (uint8_t)(code_of(x[i], d, -8, 7) + 8);
   return true;
 }
 
@@ -58,16 +54,61 @@ static void quantize_rows(void *context, int64_t first, int64_t end) {
       float x[WEFT__QBLOCK] = {0};
       weft__read_real(a->dtype, weft__cpu_data(a), start + i * step, step, n - i < WEFT__QBLOCK ? n - i : WEFT__QBLOCK,
                       x);
-      if (!(l->y->dtype == WEFT_Q8_0 ? put_q8_0 : put_q4_0)(x, block)) atomic_store(&l->bad_row, row);
+      weft__quant_block made;
+      if (!(l->y->dtype == WEFT_Q8_0 ? make_q8_0 : make_q4_0)(x, &made)) atomic_store(&l->bad_row, row);
+      weft__quant_write(l->y->dtype, &made, block);
     }
   }
+}
+
+/* Puts panels in the place of the stored rows, so that no product need pack them. */
+static weft_status pack_result(weft__backend *backend, const weft_tensor *y) {
+  int64_t n_rows = weft__n_rows(y), n_cols = weft__n_cols(y);
+  weft__storage packed = {.backend = backend}, *storage = y->storage;
+  weft_status status = backend->class->load_weight(backend, y->dtype, n_rows, n_cols, storage->buffer,
+                                                   WEFT__WEIGHT_PRODUCT, NULL, &packed);
+  if (status) return status;
+  backend->class->free(backend, storage->buffer, storage->n_bytes);
+  storage->buffer = packed.buffer;
+  storage->n_bytes = packed.n_bytes;
+  storage->layout = packed.layout;
+  return WEFT_OK;
 }
 
 weft_status weft__cpu_quantize(weft__backend *backend, const weft__op_call *call) {
   quantize_loop l = {call->in[0], call->out, -1};
   weft__cpu_rows(weft__cpu_of(backend), weft__n_rows(l.a), weft__n_cols(l.a), quantize_rows, &l);
-  long long row = atomic_load(&l.bad_row);
-  if (row < 0) return WEFT_OK;
-  return weft__error(WEFT_EINVAL, "quantize: row %lld has an element that is not finite, or too large for %s", row,
-                     weft_dtype_name(l.y->dtype));
+  int64_t row = atomic_load(&l.bad_row);
+  if (row >= 0) return weft__fault(call->op, WEFT__FAULT_NO_SCALE, (const int64_t[4]){row});
+  return pack_result(backend, l.y);
+}
+
+/* ---- the way back ---- */
+
+typedef struct packed_reading {
+  const weft_tensor *t;
+  uint8_t *data;
+} packed_reading;
+
+static void read_rows(void *context, int64_t first, int64_t end) {
+  const packed_reading *r = context;
+  const weft_tensor *t = r->t;
+  int64_t n_blocks = (weft__n_cols(t) + WEFT__QBLOCK - 1) / WEFT__QBLOCK;
+  size_t block_bytes = (size_t)weft__dtype_get(t->dtype)->block_bytes;
+  uint8_t *to = r->data + (size_t)(first * n_blocks) * block_bytes;
+  for (int64_t row = first; row < end; row++)
+    for (int64_t i = 0; i < n_blocks; i++, to += block_bytes) {
+      weft__quant_block block;
+      weft__unpack_block(t, row, i, &block);
+      weft__quant_write(t->dtype, &block, to);
+    }
+}
+
+weft_status weft__cpu_read_packed(weft__backend *backend, const weft_tensor *t, void *data) {
+  if (t->dtype != WEFT_Q8_0 && t->dtype != WEFT_Q4_0)
+    return weft__error(WEFT_EUNSUPPORTED, "tensor: a packed product weight of %s cannot be read",
+                       weft_dtype_name(t->dtype));
+  packed_reading r = {t, data};
+  weft__cpu_rows(weft__cpu_of(backend), weft__n_rows(t), weft__n_cols(t), read_rows, &r);
+  return WEFT_OK;
 }

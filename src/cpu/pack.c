@@ -91,6 +91,49 @@ INLINE void pack_quantised(const weft_dtype dtype, const panel_rows *rows, uint8
   }
 }
 
+/* ---- the way back ---- */
+
+/* The word of a row in each group of a plane, as pack_plane wrote them. */
+static void unpack_plane(const uint8_t *words, int bits, int from, uint8_t *codes) {
+  const uint32_t mask = ((1u << bits) - 1) * 0x01010101u;
+  for (int w = 0; w < bits; w++)
+    for (int to = 0; to < 8; to += bits) {
+      uint32_t group = word_at(codes + 4 * (w + to)) | (word_at(words + 4 * WEFT__PANEL * w) >> to & mask) << from;
+      memcpy(codes + 4 * (w + to), &group, sizeof group);
+    }
+}
+
+static void unpack_part(const weft__quant_format *f, const uint8_t *part, int i, int r, weft__quant_block *block) {
+  const int n = weft__quant_n_scales(f);
+  for (int s = 0; s < n; s++) {
+    uint8_t scale = part[s * WEFT__PANEL + r];
+    bool holds_both = f->minimum == WEFT__MIN_WITH_SCALES;
+    block->scales[n * i + s] = holds_both ? scale & 15 : scale;
+    if (holds_both) block->minima[n * i + s] = scale >> 4;
+    if (f->minimum == WEFT__MIN_SCALED) block->minima[n * i + s] = part[(n + s) * WEFT__PANEL + r];
+  }
+  const uint8_t *words = part + weft__part_head_bytes(f) + 4 * r;
+  uint8_t *codes = block->codes + i * WEFT__QBLOCK;
+  if (f->high_bits) unpack_plane(words, f->high_bits, f->low_bits, codes);
+  unpack_plane(words + 4 * WEFT__PANEL * f->high_bits, f->low_bits, 0, codes);
+}
+
+void weft__unpack_block(const weft_tensor *t, int64_t row, int64_t index, weft__quant_block *block) {
+  const weft__quant_format *f = &WEFT__QUANT_FORMATS[t->dtype];
+  const int r = (int)(row % WEFT__PANEL);
+  const uint8_t *at = (const uint8_t *)t->storage->buffer +
+                      (size_t)(row / WEFT__PANEL) * weft__panel_bytes(t->dtype, weft__n_cols(t)) +
+                      (size_t)index * panel_block_bytes(f);
+  *block = (weft__quant_block){0};
+  if (f->is_e8m0)
+    block->d = at[r];
+  else
+    memcpy(&block->d, at + 2 * r, 2);
+  if (f->minimum) memcpy(&block->m, at + 2 * (WEFT__PANEL + r), 2);
+  at += weft__block_head_bytes(f);
+  for (int i = 0; i < f->n_columns / WEFT__QBLOCK; i++, at += weft__part_bytes(f)) unpack_part(f, at, i, r, block);
+}
+
 /* ---- unquantised elements, interleaved one by one ---- */
 
 static void pack_elements(const panel_rows *rows, size_t size, uint8_t *panel) {

@@ -165,6 +165,14 @@ static void (*const READ_BLOCK[WEFT_DTYPE_COUNT])(const uint8_t *stored, quant_b
 
 void weft__quant_read(weft_dtype dtype, const uint8_t *stored, quant_block *block) { READ_BLOCK[dtype](stored, block); }
 
+void weft__quant_write(weft_dtype dtype, const quant_block *block, uint8_t *stored) {
+  memcpy(stored, &block->d, 2);
+  if (dtype == WEFT_Q8_0)
+    memcpy(stored + 2, block->codes, 32);
+  else
+    for (int i = 0; i < 16; i++) stored[2 + i] = (uint8_t)(block->codes[i] | block->codes[16 + i] << 4);
+}
+
 /* ---- values ---- */
 
 /* 2^(e-128); the least two are subnormal. */

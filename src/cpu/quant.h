@@ -84,6 +84,9 @@ typedef struct weft__quant_block {
 /* Takes apart a stored block of a quantised dtype. */
 void weft__quant_read(weft_dtype dtype, const uint8_t *stored, weft__quant_block *block);
 
+/* The way back, for q8_0 and q4_0. */
+void weft__quant_write(weft_dtype dtype, const weft__quant_block *block, uint8_t *stored);
+
 /* y[0..n_columns-1] of a block, in f32 as the formats' definition computes it. */
 void weft__quant_compute(weft_dtype dtype, const weft__quant_block *block, float *y);
 

@@ -84,15 +84,14 @@ static weft_status gpu_load_weight(weft__backend *backend, weft_dtype dtype, int
   return status;
 }
 
-/* Whether the kernels take the operands' types: f32 alone, but a weight of matmul_nt may be f16, and that of either
- * product laid out by load_weight. */
+static weft_status gpu_read_packed(weft__backend *backend, const weft_tensor *t, void *data) {
+  LOCKED(weft__gpu_read_quantized(weft__gpu_of(backend), t, data));
+}
+
+/* Whether the kernels take the operands' types: f32 alone. */
 static bool are_dtypes_supported(const weft__op_call *call) {
-  for (int i = 0; i < call->n_inputs; i++) {
-    const weft_tensor *t = call->in[i];
-    bool is_nt = call->op == WEFT_OP_ID_matmul_nt, is_weight = (is_nt || call->op == WEFT_OP_ID_matmul) && i == 1;
-    bool is_kept_so = (is_nt && t->dtype == WEFT_F16) || t->storage->layout == WEFT__LAYOUT_PACKED;
-    if (t->dtype != WEFT_F32 && !(is_weight && is_kept_so)) return false;
-  }
+  for (int i = 0; i < call->n_inputs; i++)
+    if (call->in[i]->dtype != WEFT_F32) return false;
   return true;
 }
 
@@ -131,6 +130,10 @@ static bool takes_all(weft_op op) {
   case WEFT_OP_ID_layer_norm:
   case WEFT_OP_ID_layer_norm_xhat:
   case WEFT_OP_ID_layer_norm_grad:
+  case WEFT_OP_ID_cast:
+  case WEFT_OP_ID_quantize:
+  case WEFT_OP_ID_matmul:
+  case WEFT_OP_ID_matmul_nt:
     return true;
   default:
     return false;
@@ -140,7 +143,6 @@ static bool takes_all(weft_op op) {
 static bool gpu_supports(const weft__backend *backend, const weft__op_call *call) {
   weft__op_function run = backend->class->ops[call->op];
   if (takes_all(call->op) || run == weft__gpu_elementwise || run == weft__gpu_where) return true;
-  if (call->op == WEFT_OP_ID_cast) return !weft__dtype_get(call->in[0]->dtype)->is_quantised;
   if (!are_dtypes_supported(call)) return false;
   switch (call->op) {
   case WEFT_OP_ID_attention:
@@ -164,6 +166,7 @@ static const weft__backend_class GPU_CLASS = {
     .flush = gpu_flush,
     .sync = gpu_sync,
     .load_weight = gpu_load_weight,
+    .read_packed = gpu_read_packed,
     .supports = gpu_supports,
     .ops =
         {
@@ -229,6 +232,7 @@ static const weft__backend_class GPU_CLASS = {
             [WEFT_OP_ID_rope] = weft__gpu_rope,
             [WEFT_OP_ID_matmul] = weft__gpu_matmul,
             [WEFT_OP_ID_matmul_nt] = weft__gpu_matmul_nt,
+            [WEFT_OP_ID_quantize] = weft__gpu_quantize,
         },
 };
 

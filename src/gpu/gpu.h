@@ -193,7 +193,9 @@ uint32_t weft__gpu_row_quads(const weft__gpu_row_call *call, const weft__gpu_row
 
 /* ---- op_*.c ---- */
 
-/* c = a @ b, each transposed or not, f32 (b may be f16), with batch axes (op_matmul.c). */
+/* Makes *to a contiguous f32 copy of a real view, in a storage of its own: the caller frees storage->buffer if it is set. */
+weft_status weft__gpu_make_f32(weft__gpu *gpu, const weft_tensor *from, weft_tensor *to, weft__storage *storage);
+/* c = a @ b, each transposed or not, of real operands, with batch axes (op_matmul.c). */
 weft_status weft__gpu_product(weft__gpu *gpu, const weft_tensor *a, bool transpose_a, const weft_tensor *b,
                               bool transpose_b, const weft_tensor *c);
 
@@ -201,7 +203,11 @@ weft_status weft__gpu_product(weft__gpu *gpu, const weft_tensor *a, bool transpo
 int weft__gpu_quantized_bits(weft_dtype dtype);
 weft_status weft__gpu_load_quantized(weft__gpu *gpu, weft_dtype dtype, int64_t m, int64_t k, const void *data,
                                      weft__storage *storage);
-/* y = a @ w^T for a packed w. */
+/* The rows of a packed tensor as they are stored, to the host. */
+weft_status weft__gpu_read_quantized(weft__gpu *gpu, const weft_tensor *t, void *data);
+/* y = a quantised tensor, packed or as stored, in f32. */
+weft_status weft__gpu_dequantize(weft__gpu *gpu, const weft_tensor *w, const weft_tensor *y);
+/* y = a @ w^T for a quantised w; a is real. */
 weft_status weft__gpu_product_quantized(weft__gpu *gpu, const weft_tensor *a, const weft_tensor *w,
                                         const weft_tensor *y);
 
@@ -241,6 +247,7 @@ weft_status weft__gpu_layer_norm_xhat(weft__backend *backend, const weft__op_cal
 weft_status weft__gpu_layer_norm_grad(weft__backend *backend, const weft__op_call *call);
 weft_status weft__gpu_matmul(weft__backend *backend, const weft__op_call *call);
 weft_status weft__gpu_matmul_nt(weft__backend *backend, const weft__op_call *call);
+weft_status weft__gpu_quantize(weft__backend *backend, const weft__op_call *call);
 /* y [N,C] f32 = rows of a table of any dtype but i32: those of `ids` [N], or all of them if it is NULL (op_index.c). */
 weft_status weft__gpu_read_rows(weft__gpu *gpu, const weft_tensor *table, const weft_tensor *ids, const weft_tensor *y);
 

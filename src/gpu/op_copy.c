@@ -236,6 +236,8 @@ weft_status weft__gpu_contiguous(weft__backend *backend, const weft__op_call *ca
 }
 
 weft_status weft__gpu_cast(weft__backend *backend, const weft__op_call *call) {
+  if (weft__dtype_get(call->in[0]->dtype)->is_quantised)
+    return weft__gpu_dequantize(weft__gpu_of(backend), call->in[0], call->out);
   return weft__gpu_copy_strided(weft__gpu_of(backend), call->in[0], call->out);
 }
 

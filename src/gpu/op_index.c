@@ -140,10 +140,10 @@ weft_status weft__gpu_scatter_add(weft__backend *backend, const weft__op_call *c
 /* Rows `first` .. of a table; *byte is the first one's place in the range. */
 static weft__gpu_range row_window(const weft__gpu *gpu, const weft_tensor *table, size_t row_bytes, int64_t first,
                                   int64_t n, uint32_t *byte) {
-  uint64_t start = (uint64_t)first * row_bytes, words;
-  if (!weft__dtype_get(table->dtype)->is_quantised) /* which has no views */
-    start += (uint64_t)table->offset * (uint64_t)weft__dtype_get(table->dtype)->block_bytes;
-  words = (start % 4 + (uint64_t)n * row_bytes + 3) / 4;
+  const weft__dtype_info *info = weft__dtype_get(table->dtype);
+  uint64_t start =
+      (uint64_t)first * row_bytes + (uint64_t)(table->offset / info->block_len) * (uint64_t)info->block_bytes;
+  uint64_t words = (start % 4 + (uint64_t)n * row_bytes + 3) / 4;
   weft__gpu_range range = weft__gpu_words(gpu, table->storage, start / 4, (int64_t)words, byte);
   *byte = *byte * 4 + start % 4;
   return range;

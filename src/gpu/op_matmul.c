@@ -1,9 +1,9 @@
-/* op_matmul.c - f32 matrix products: which kernel, which tile, how many slices of k; batches; operands larger than one
- * binding.
+/* op_matmul.c - products of real matrices: which kernel, which tile, how many slices of k; batches; operands larger than
+ * one binding.
  *
  * A product is cut in three steps: batches that are not one run of equal strides become products of their own; what does
  * not fit a binding is cut along m, n or k (the parts of k accumulate); the rest is one dispatch, or two when k is cut
- * into slices to fill the device. */
+ * into slices to fill the device.  Kernels read f32; halves are made f32 first, but the rows that one vector meets. */
 #include "gpu/gpu.h"
 
 /* One matrix of an operand: element (i,j) at first + i*ld + j, or first + j*ld + i if it is stored transposed. */
@@ -51,8 +51,7 @@ static int64_t n_tiles(const product *p, int64_t bm, int64_t bn) {
 
 static bool fits_tile(const product *p, const tile_shape *t) {
   return p->m % t->bm == 0 && p->n % t->bn == 0 && p->k % (t->bk * t->slices) == 0 && is_aligned(&p->a) &&
-         is_aligned(&p->b) && is_aligned(&p->c) && p->b.t->dtype == WEFT_F32 &&
-         t->nx * t->ny * t->slices <= p->gpu->info.limits.max_invocations &&
+         is_aligned(&p->b) && is_aligned(&p->c) && t->nx * t->ny * t->slices <= p->gpu->info.limits.max_invocations &&
          (t->bm / 4 + t->bn / 4 + 2) * t->bk * t->slices * 16 <= p->gpu->info.limits.max_workgroup_bytes;
 }
 
@@ -79,17 +78,6 @@ static int64_t extent_b(const product *p) {
   return p->b.is_transposed ? extent(&p->b, p->n, p->k, p->n_batch) : extent(&p->b, p->k, p->n, p->n_batch);
 }
 static int64_t extent_c(const product *p) { return extent(&p->c, p->m, p->n, p->n_batch); }
-
-/* Elements of two bytes: the window in words, the offset in elements. */
-static weft__gpu_range window_of(const weft__gpu *gpu, const matrix *x, int64_t n, uint32_t *offset) {
-  if (x->t->dtype == WEFT_F32) return weft__gpu_window(gpu, x->t, x->first, n, offset);
-  weft_tensor words = *x->t;
-  int64_t start = x->t->offset + x->first;
-  words.offset = start / 2;
-  weft__gpu_range range = weft__gpu_window(gpu, &words, 0, n / 2 + 2, offset);
-  *offset = *offset * 2 + (uint32_t)(start % 2);
-  return range;
-}
 
 static weft__gpu_gemm_params gemm_params(const product *p) {
   return (weft__gpu_gemm_params){
@@ -126,11 +114,8 @@ static weft_status dispatch_tiles(const product *p, const tile_shape *t, weft__g
 
 static weft_status dispatch_edge(const product *p, weft__gpu_gemm_params *params, const weft__gpu_range *ranges,
                                  int64_t n_slices, bool accumulate) {
-  const weft__wgsl_const constants[] = {{"TRANS_A", p->a.is_transposed},
-                                        {"TRANS_B", p->b.is_transposed},
-                                        {"ACCUMULATE", accumulate},
-                                        {"B_F16", p->b.t->dtype == WEFT_F16},
-                                        {NULL, 0}};
+  const weft__wgsl_const constants[] = {
+      {"TRANS_A", p->a.is_transposed}, {"TRANS_B", p->b.is_transposed}, {"ACCUMULATE", accumulate}, {NULL, 0}};
   const uint32_t groups[] = {(uint32_t)((p->n + EDGE_TILE - 1) / EDGE_TILE),
                              (uint32_t)((p->m + EDGE_TILE - 1) / EDGE_TILE), (uint32_t)(p->n_batch * n_slices)};
   return weft__gpu_dispatch3(p->gpu, WEFT__KERNEL_gemm_edge, constants, ranges, params, groups);
@@ -138,7 +123,7 @@ static weft_status dispatch_edge(const product *p, weft__gpu_gemm_params *params
 
 /* The textbook kernels, for comparison: tiles of gemm_tile x gemm_tile, 1 meaning none. */
 static bool is_study(const product *p) {
-  return p->gpu->gemm_tile && !p->a.is_transposed && !p->b.is_transposed && p->b.t->dtype == WEFT_F32 && !p->accumulate;
+  return p->gpu->gemm_tile && !p->a.is_transposed && !p->b.is_transposed && !p->accumulate;
 }
 
 static weft_status dispatch_study(const product *p, const weft__gpu_gemm_params *params,
@@ -187,6 +172,8 @@ static weft_status run_sliced(const product *p, const tile_shape *t, weft__gpu_g
   return status;
 }
 
+static bool is_half(const weft_tensor *t) { return weft__dtype_get(t->dtype)->block_bytes == 2; }
+
 /* A matrix with one vector: rows of `a` (k long, stored as rows) with x; y's elements c_stride apart. */
 static weft_status run_matvec(const product *p, const matrix *rows, int64_t n_rows, const matrix *x, int64_t c_stride) {
   weft__gpu_matvec_params params = {
@@ -195,12 +182,13 @@ static weft_status run_matvec(const product *p, const matrix *rows, int64_t n_ro
   ranges[0] = weft__gpu_window(p->gpu, rows->t, rows->first, extent(rows, n_rows, p->k, 1), &params.a_offset);
   ranges[1] = weft__gpu_window(p->gpu, x->t, x->first, p->k, &params.b_offset);
   ranges[2] = weft__gpu_window(p->gpu, p->c.t, p->c.first, (n_rows - 1) * c_stride + 1, &params.c_offset);
-  return weft__gpu_dispatch(p->gpu, WEFT__KERNEL_matvec, NULL, ranges, &params, (uint64_t)n_rows);
+  const weft__wgsl_const constants[] = {{"A_DTYPE", rows->t->dtype}, {"X_QUADS", is_half(rows->t) ? 2 : 1}, {NULL, 0}};
+  return weft__gpu_dispatch(p->gpu, WEFT__KERNEL_matvec, constants, ranges, &params, (uint64_t)n_rows);
 }
 
 static bool can_matvec(const product *p, const matrix *rows, const matrix *x, bool x_is_contiguous) {
   return p->n_batch == 1 && !p->accumulate && p->k % 4 == 0 && is_aligned(rows) && x->first % 4 == 0 &&
-         x->t->offset % 4 == 0 && x_is_contiguous && rows->t->dtype == WEFT_F32 && x->t->dtype == WEFT_F32;
+         x->t->offset % 4 == 0 && x_is_contiguous && x->t->dtype == WEFT_F32;
 }
 
 /* What fits the bindings. */
@@ -214,7 +202,7 @@ static weft_status run_part(const product *p) {
   weft__gpu_gemm_params params = gemm_params(p);
   weft__gpu_range ranges[3];
   ranges[0] = weft__gpu_window(p->gpu, p->a.t, p->a.first, extent_a(p), &params.a_offset);
-  ranges[1] = window_of(p->gpu, &p->b, extent_b(p), &params.b_offset);
+  ranges[1] = weft__gpu_window(p->gpu, p->b.t, p->b.first, extent_b(p), &params.b_offset);
   ranges[2] = weft__gpu_window(p->gpu, p->c.t, p->c.first, extent_c(p), &params.c_offset);
   if (!is_plain) return dispatch_study(p, &params, ranges);
   int64_t n_slices = choose_slices(p, t);
@@ -344,41 +332,68 @@ static weft_status run_batches(product p, const batches *s, int axis) {
   return status;
 }
 
-/* Makes an operand whose last axes are not contiguous so, in a buffer of its own. */
-static weft_status gather(weft__gpu *gpu, const weft_tensor *from, weft_tensor *to, weft__storage *storage) {
+weft_status weft__gpu_make_f32(weft__gpu *gpu, const weft_tensor *from, weft_tensor *to, weft__storage *storage) {
   *to = *from;
+  to->dtype = WEFT_F32;
   weft__shape_strides(to->rank, to->shape, to->strides);
   to->offset = 0;
   to->storage = storage;
-  *storage = (weft__storage){.backend = &gpu->base, .n_bytes = weft_tensor_bytes(from)};
+  *storage = (weft__storage){.backend = &gpu->base, .n_bytes = weft_tensor_bytes(to)};
   weft_status status = weft__gpu_alloc(&gpu->base, storage->n_bytes, &storage->buffer);
   return status ? status : weft__gpu_copy_strided(gpu, from, to);
 }
 
+/* Are these [N,K] halves of which whole quads meet one vector? */
+static bool are_half_rows(const weft__gpu *gpu, const weft_tensor *t) {
+  return is_half(t) && t->rank == 2 && t->strides[1] == 1 && t->shape[1] % 8 == 0 && t->strides[0] % 8 == 0 &&
+         t->strides[0] >= t->shape[1] && t->offset % 8 == 0 && t->shape[1] <= weft__gpu_window_elements(gpu);
+}
+
+static bool is_vector_of_quads(const weft_tensor *t) {
+  return t->dtype == WEFT_F32 && weft__is_contiguous(t) && t->offset % 4 == 0;
+}
+
+/* An operand as a kernel reads it, and its copy if it had to be made so. */
+typedef struct operand {
+  const weft_tensor *t;
+  weft_tensor copy;
+  weft__storage storage;
+} operand;
+
+static weft_status operand_open(weft__gpu *gpu, operand *o, bool is_transposed, bool is_taken, matrix *x) {
+  if (is_taken && describe(o->t, is_transposed, x)) return WEFT_OK;
+  weft_status status = weft__gpu_make_f32(gpu, o->t, &o->copy, &o->storage);
+  o->t = &o->copy;
+  describe(o->t, is_transposed, x);
+  return status;
+}
+
+static void operand_close(weft__gpu *gpu, operand *o) {
+  if (o->storage.buffer) weft__gpu_free(&gpu->base, o->storage.buffer, o->storage.n_bytes);
+}
+
 weft_status weft__gpu_product(weft__gpu *gpu, const weft_tensor *a, bool transpose_a, const weft_tensor *b,
                               bool transpose_b, const weft_tensor *c) {
-  weft_tensor whole_a, whole_b;
-  weft__storage storage_a = {.buffer = NULL}, storage_b = {.buffer = NULL};
-  product p = {.gpu = gpu, .n_batch = 1};
-  weft_status status = WEFT_OK;
-  if (!describe(a, transpose_a, &p.a)) {
-    status = gather(gpu, a, &whole_a, &storage_a);
-    a = &whole_a;
-    describe(a, transpose_a, &p.a);
-  }
-  if (!status && !describe(b, transpose_b, &p.b)) {
-    status = gather(gpu, b, &whole_b, &storage_b);
-    b = &whole_b;
-    describe(b, transpose_b, &p.b);
-  }
+  operand left = {.t = a}, right = {.t = b};
+  product p = {.gpu = gpu,
+               .m = c->shape[c->rank - 2],
+               .n = c->shape[c->rank - 1],
+               .k = a->shape[transpose_a ? a->rank - 2 : a->rank - 1],
+               .n_batch = 1};
+  bool is_plain = c->rank == 2 && p.k > 0 && !gpu->gemm_tile;
+  bool a_is_rows = is_plain && p.n == 1 && !transpose_a && are_half_rows(gpu, a);
+  bool b_is_rows = is_plain && p.m == 1 && transpose_b && are_half_rows(gpu, b) && !a_is_rows;
+  bool takes_a = a_is_rows || (b_is_rows ? is_vector_of_quads(a) : a->dtype == WEFT_F32);
+  bool takes_b = b_is_rows || (a_is_rows ? is_vector_of_quads(b) : b->dtype == WEFT_F32);
+  weft_status status = operand_open(gpu, &left, transpose_a, takes_a, &p.a);
+  if (!status) status = operand_open(gpu, &right, transpose_b, takes_b, &p.b);
   describe(c, false, &p.c);
-  p.m = c->shape[c->rank - 2];
-  p.n = c->shape[c->rank - 1];
-  p.k = a->shape[transpose_a ? a->rank - 2 : a->rank - 1];
-  batches s = describe_batches(a, b, c);
-  if (!status) status = run_batches(p, &s, 0);
-  if (storage_a.buffer) weft__gpu_free(&gpu->base, storage_a.buffer, storage_a.n_bytes);
-  if (storage_b.buffer) weft__gpu_free(&gpu->base, storage_b.buffer, storage_b.n_bytes);
+  if (!status) {
+    batches s = describe_batches(left.t, right.t, c);
+    status = run_batches(p, &s, 0);
+  }
+  operand_close(gpu, &left);
+  operand_close(gpu, &right);
   return status;
 }
 
@@ -392,8 +407,7 @@ static void insert_axis(weft_tensor *t, int at) {
 
 weft_status weft__gpu_matmul(weft__backend *backend, const weft__op_call *call) {
   const weft_matmul_attrs *attrs = call->attrs;
-  if (call->in[1]->storage->layout == WEFT__LAYOUT_PACKED)
-    return weft__gpu_matmul_nt(backend, call); /* the same then */
+  if (weft__dtype_get(call->in[1]->dtype)->is_quantised) return weft__gpu_matmul_nt(backend, call); /* the same then */
   if (weft_tensor_numel(call->out) == 0) return WEFT_OK;
   /* A vector is a matrix of one row on the left, of one column on the right; the result lacks that axis. */
   weft_tensor a = *call->in[0], b = *call->in[1], c = *call->out;
@@ -406,7 +420,7 @@ weft_status weft__gpu_matmul(weft__backend *backend, const weft__op_call *call) 
 
 weft_status weft__gpu_matmul_nt(weft__backend *backend, const weft__op_call *call) {
   if (weft_tensor_numel(call->out) == 0) return WEFT_OK;
-  if (call->in[1]->storage->layout == WEFT__LAYOUT_PACKED)
+  if (weft__dtype_get(call->in[1]->dtype)->is_quantised)
     return weft__gpu_product_quantized(weft__gpu_of(backend), call->in[0], call->in[1], call->out);
   weft_tensor a = *call->in[0], c = *call->out;
   if (a.rank == 1) insert_axis(&a, 0), insert_axis(&c, 0);

@@ -30,7 +30,7 @@ typedef struct weft__weight_reader {
 
 typedef enum weft__layout {
   WEFT__LAYOUT_PLAIN,  /* rows as weft/dtype.def says */
-  WEFT__LAYOUT_PACKED, /* the backend's own: a product operand, nothing else may read it */
+  WEFT__LAYOUT_PACKED, /* the backend's own: a product operand, which cast and weft_tensor_read may take as well */
 } weft__layout;
 
 typedef struct weft__storage {
@@ -83,6 +83,9 @@ typedef struct weft__backend_class {
    * which stays valid as long as the storage if the use is PLAIN, else until the call returns; `reader` may be NULL. */
   weft_status (*load_weight)(weft__backend *backend, weft_dtype dtype, int64_t n_rows, int64_t n_cols, const void *data,
                              weft__weight_use use, const weft__weight_reader *reader, weft__storage *storage);
+  /* The way back from PACKED: writes the rows of `t` to `data` as weft/dtype.def has them.  EUNSUPPORTED for dtypes that
+   * quantize does not make. */
+  weft_status (*read_packed)(weft__backend *backend, const weft_tensor *t, void *data);
   /* Runs fused multiply-adds without memory for some ten milliseconds: f32 operations a second, each of them two.  NULL:
    * not offered. */
   weft_status (*measure_flops)(weft__backend *backend, double *flops_per_s);

@@ -125,10 +125,11 @@ static bool is_product_weight(const weft_tensor *w, int64_t k) {
 /* a [...,K] with n weights [M_i,K]; the last axis of the result is left to the caller. */
 static weft_status product_rule(const weft__op_call *call, weft__shape *out) {
   const weft_tensor *a = call->in[0];
-  bool fits = is_rows(a, WEFT_F32);
+  bool fits = is_real(a) && a->rank >= 1;
   for (int i = 1; fits && i < call->n_inputs; i++) fits = is_product_weight(call->in[i], weft__n_cols(a));
-  if (!fits) return mismatch(call, "wants f32 a [...,K] and weights [M,K]");
+  if (!fits) return mismatch(call, "wants real a [...,K] and weights [M,K]");
   shape_of(a, out);
+  out->dtype = WEFT_F32;
   return WEFT_OK;
 }
 

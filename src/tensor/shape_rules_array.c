@@ -79,7 +79,7 @@ weft_status weft__shape_cast(const weft__op_call *call, weft__shape *out) {
   weft_dtype dtype = ((const weft_cast_attrs *)call->attrs)->dtype;
   if (dtype != WEFT_F32 && dtype != WEFT_F16 && dtype != WEFT_BF16 && dtype != WEFT_I32)
     return mismatch(call, "makes f32, f16, bf16 or i32 (quantize makes the quantised ones)");
-  bool is_dequantised = weft__dtype_get(a->dtype)->is_quantised && is_plain(a, a->dtype) && dtype == WEFT_F32;
+  bool is_dequantised = weft__dtype_get(a->dtype)->is_quantised && dtype == WEFT_F32;
   if (!is_any(a) && !is_dequantised)
     return mismatch(call, "wants a tensor of f32, f16, bf16 or i32, or a quantised one to make f32 of");
   shape_of(a, out);

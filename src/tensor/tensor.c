@@ -121,9 +121,7 @@ size_t weft_tensor_bytes(const weft_tensor *tensor) {
 
 /* ---- reading and writing ---- */
 
-static weft_status check_transfer(const weft_tensor *t, size_t n_bytes, const char *verb) {
-  if (t->storage->layout != WEFT__LAYOUT_PLAIN)
-    return weft__error(WEFT_EUNSUPPORTED, "tensor: a packed product weight cannot be %s", verb);
+static weft_status check_transfer(const weft_tensor *t, size_t n_bytes) {
   if (n_bytes != weft_tensor_bytes(t))
     return weft__error(WEFT_EINVAL, "tensor: %zu bytes given for a tensor of %zu", n_bytes, weft_tensor_bytes(t));
   return WEFT_OK;
@@ -177,9 +175,10 @@ static weft_status read_span(const weft_tensor *t, int64_t n_span, char *data) {
 }
 
 weft_status weft_tensor_read(const weft_tensor *tensor, void *data, size_t n_bytes) {
-  weft_status status = check_transfer(tensor, n_bytes, "read");
+  weft_status status = check_transfer(tensor, n_bytes);
   if (status || n_bytes == 0) return status;
   weft__backend *backend = tensor->storage->backend;
+  if (tensor->storage->layout == WEFT__LAYOUT_PACKED) return backend->class->read_packed(backend, tensor, data);
   if (weft__dtype_get(tensor->dtype)->is_quantised) /* which has no views but itself */
     return backend->class->read(backend, tensor->storage->buffer, 0, data, n_bytes);
   /* The innermost axes that lie contiguously make one run. */
@@ -197,7 +196,9 @@ weft_status weft_tensor_read(const weft_tensor *tensor, void *data, size_t n_byt
 }
 
 weft_status weft_tensor_write(weft_tensor *tensor, const void *data, size_t n_bytes) {
-  weft_status status = check_transfer(tensor, n_bytes, "written");
+  if (tensor->storage->layout == WEFT__LAYOUT_PACKED)
+    return weft__error(WEFT_EUNSUPPORTED, "tensor: a packed product weight cannot be written");
+  weft_status status = check_transfer(tensor, n_bytes);
   if (status || n_bytes == 0) return status;
   if (!weft__is_contiguous(tensor)) return weft__error(WEFT_EINVAL, "tensor: only a contiguous tensor is written");
   weft__backend *backend = tensor->storage->backend;

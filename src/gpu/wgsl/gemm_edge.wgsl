@@ -1,7 +1,6 @@
 // gemm_edge: C = A @ B for any extents, strides and offsets; the layout of gemm.wgsl with loads and stores of single
 // elements, guarded at the edges (outside they are zero).
 //
-// B_F16: B is stored as f16, two to a word.
 // Invariants: all invocations reach every barrier; nothing outside the operands is read or written.
 
 const BM = 64u;
@@ -12,7 +11,6 @@ const NY = 16u;
 const TRANS_A = false;
 const TRANS_B = false;
 const ACCUMULATE = false;
-const B_F16 = false;
 
 const THREADS = NX * NY;
 const EA = BM * BK / THREADS; // elements of A that an invocation stages
@@ -24,18 +22,11 @@ const TILE_A = BK * (BM + 1u); // a column more a row: fewer bank conflicts
 const TILE_B = BK * (BN + 1u);
 
 @group(0) @binding(0) var<storage, read> a: array<f32>;
-@group(0) @binding(1) var<storage, read> b: array<u32>;
+@group(0) @binding(1) var<storage, read> b: array<f32>;
 @group(0) @binding(2) var<storage, read_write> c: array<f32>;
 
 var<workgroup> tile_a: array<f32, TILE_A>;
 var<workgroup> tile_b: array<f32, TILE_B>;
-
-fn load_b(i: u32) -> f32 {
-  if (B_F16) {
-    return unpack2x16float(b[i / 2u])[i % 2u];
-  }
-  return bitcast<f32>(b[i]);
-}
 
 @compute @workgroup_size(THREADS)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) t: u32) {
@@ -68,7 +59,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
       let k = select(e / BN, e % BK, TRANS_B);
       var x = 0.0;
       if (col0 + col < p.n && k0 + k < k_end) {
-        x = load_b(base_b + select((k0 + k) * p.ldb + col0 + col, (col0 + col) * p.ldb + k0 + k, TRANS_B));
+        x = b[base_b + select((k0 + k) * p.ldb + col0 + col, (col0 + col) * p.ldb + k0 + k, TRANS_B)];
       }
       tile_b[k * (BN + 1u) + col] = x;
     }
