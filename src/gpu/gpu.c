@@ -111,6 +111,9 @@ static bool takes_all(weft_op op) {
   case WEFT_OP_ID_col2im:
   case WEFT_OP_ID_max_pool2d:
   case WEFT_OP_ID_max_pool2d_grad:
+  case WEFT_OP_ID_scatter_add:
+  case WEFT_OP_ID_kv_append:
+  case WEFT_OP_ID_paged_attention:
   case WEFT_OP_ID_rope_table:
   case WEFT_OP_ID_rope:
   case WEFT_OP_ID_softmax:
@@ -228,6 +231,8 @@ static const weft__backend_class GPU_CLASS = {
             [WEFT_OP_ID_scatter_add] = weft__gpu_scatter_add,
             [WEFT_OP_ID_embed] = weft__gpu_embed,
             [WEFT_OP_ID_embed_grad] = weft__gpu_embed_grad,
+            [WEFT_OP_ID_kv_append] = weft__gpu_kv_append,
+            [WEFT_OP_ID_paged_attention] = weft__gpu_paged_attention,
             [WEFT_OP_ID_rope_table] = weft__gpu_rope_table,
             [WEFT_OP_ID_rope] = weft__gpu_rope,
             [WEFT_OP_ID_matmul] = weft__gpu_matmul,

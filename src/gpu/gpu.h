@@ -260,6 +260,8 @@ weft_status weft__gpu_scatter_add(weft__backend *backend, const weft__op_call *c
 weft_status weft__gpu_embed(weft__backend *backend, const weft__op_call *call);
 weft_status weft__gpu_embed_grad(weft__backend *backend, const weft__op_call *call);
 weft_status weft__gpu_rope_table(weft__backend *backend, const weft__op_call *call);
+weft_status weft__gpu_kv_append(weft__backend *backend, const weft__op_call *call);
+weft_status weft__gpu_paged_attention(weft__backend *backend, const weft__op_call *call);
 weft_status weft__gpu_rope(weft__backend *backend, const weft__op_call *call);
 
 #endif

@@ -219,7 +219,7 @@ static weft_status sort_tokens(const embed_grad *g, int64_t first, int64_t n) {
 
 /* Adds n tokens' rows of dy, which fit a window, to all of y, or sets it. */
 static weft_status sum_rows(const embed_grad *g, int64_t first, int64_t n, bool accumulate) {
-  enum { EACH = 4 };
+  enum { EACH = 8 };
   int64_t n_columns = g->y->shape[1], n_rows = g->y->shape[0];
   int64_t window_rows = weft__gpu_window_elements(g->gpu) / weft__max_i64(n_columns, 1);
   weft_tensor part = *g->dy;

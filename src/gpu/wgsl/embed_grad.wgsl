@@ -7,7 +7,7 @@
 
 const DTYPE = 0u;
 const ACCUMULATE = false;
-const EACH = 4u; // elements of an invocation
+const EACH = 8u; // elements of an invocation
 
 @group(0) @binding(0) var<storage, read> rows: array<u32>;
 @group(0) @binding(1) var<storage, read> order: array<u32>;
