@@ -191,6 +191,9 @@ weft_status weft__gpu_embed(weft__backend *backend, const weft__op_call *call) {
 
 /* ---- embed_grad ---- */
 
+/* Of embed_grad.wgsl and token_order.wgsl, named as there. */
+enum { EACH = 8, MANY = 32, COLUMNS = 32 };
+
 /* A gradient on its way: tokens are sorted by their rows, then each row of y sums its own. */
 typedef struct embed_grad {
   weft__gpu *gpu;
@@ -207,24 +210,30 @@ static weft_status sort_tokens(const embed_grad *g, int64_t first, int64_t n) {
   weft__gpu_token_order_params p = {.n_tokens = (uint32_t)n, .n_rows = (uint32_t)n_rows, .op = g->gpu->base.current_op};
   const weft__gpu_range ranges[] = {weft__gpu_window(g->gpu, g->ids, first, n, &p.ids_offset), whole(&g->rows),
                                     whole(&g->order)};
-  const int64_t n_of_step[] = {2 * n_rows + 1, n, n_rows, n};
+  const int64_t n_of_step[] = {2 * n_rows + 2, n, n_rows, n};
   weft_status status = WEFT_OK;
   for (uint32_t step = 0; step < WEFT_COUNT(n_of_step) && !status; step++) {
-    const weft__wgsl_const constants[] = {{"STEP", step}, {NULL, 0}};
+    const weft__wgsl_const constants[] = {{"STEP", step}, {"MANY", MANY}, {NULL, 0}};
     status = weft__gpu_dispatch(g->gpu, WEFT__KERNEL_token_order, constants, ranges, &p,
                                 (uint64_t)((n_of_step[step] + PER_GROUP - 1) / PER_GROUP));
   }
   return status;
 }
 
-/* Adds n tokens' rows of dy, which fit a window, to all of y, or sets it. */
-static weft_status sum_rows(const embed_grad *g, int64_t first, int64_t n, bool accumulate) {
-  enum { EACH = 8 };
+/* Sums of n tokens' rows of dy, which fit a window, are added to all of y, or set it: the rows of few terms, or those of
+ * many. */
+static weft_status sum_rows(const embed_grad *g, int64_t first, int64_t n, bool has_many) {
   int64_t n_columns = g->y->shape[1], n_rows = g->y->shape[0];
   int64_t window_rows = weft__gpu_window_elements(g->gpu) / weft__max_i64(n_columns, 1);
   weft_tensor part = *g->dy;
   part.shape[0] = n;
-  const weft__wgsl_const constants[] = {{"DTYPE", part.dtype}, {"ACCUMULATE", accumulate}, {"EACH", EACH}, {NULL, 0}};
+  const weft__wgsl_const constants[] = {{"DTYPE", part.dtype},
+                                        {"ACCUMULATE", first > 0},
+                                        {"HAS_MANY", has_many},
+                                        {"MANY", MANY},
+                                        {"EACH", EACH},
+                                        {"COLUMNS", COLUMNS},
+                                        {NULL, 0}};
   weft__gpu_embed_grad_params p = {.n_tokens = (uint32_t)n,
                                    .n_rows = (uint32_t)n_rows,
                                    .n_columns = (uint32_t)n_columns,
@@ -239,8 +248,9 @@ static weft_status sum_rows(const embed_grad *g, int64_t first, int64_t n, bool 
         whole(&g->rows), whole(&g->order),
         weft__gpu_window(g->gpu, &part, first * part.strides[0], weft__gpu_span(&part), &p.dy_offset),
         weft__gpu_window(g->gpu, g->y, row * n_columns, n_window * n_columns, &p.y_offset)};
-    status = weft__gpu_dispatch(g->gpu, WEFT__KERNEL_embed_grad, constants, ranges, &p,
-                                (uint64_t)((n_window * n_columns + EACH * PER_GROUP - 1) / (EACH * PER_GROUP)));
+    int64_t n_groups = has_many ? n / (MANY + 1) * ((n_columns + COLUMNS - 1) / COLUMNS)
+                                : (n_window * n_columns + EACH * PER_GROUP - 1) / (EACH * PER_GROUP);
+    status = weft__gpu_dispatch(g->gpu, WEFT__KERNEL_embed_grad, constants, ranges, &p, (uint64_t)n_groups);
   }
   return status;
 }
@@ -254,14 +264,16 @@ weft_status weft__gpu_embed_grad(weft__backend *backend, const weft__op_call *ca
   weft__gpu *gpu = weft__gpu_of(backend);
   embed_grad g = {.gpu = gpu, .ids = call->in[0], .dy = call->in[1], .y = call->out};
   int64_t window = weft__gpu_window_elements(gpu), n_tokens = g.ids->shape[0];
-  int64_t part = weft__min_i64(indices_of_window(gpu, g.dy, 0), window / 2); /* tokens at a time */
-  if (part == 0 || g.y->shape[1] > window || g.y->shape[0] > (window - 1) / 2) return too_large(gpu, "embed_grad");
-  weft_status status = alloc_words(gpu, 2 * g.y->shape[0] + 1, &g.rows);
-  if (!status) status = alloc_words(gpu, 2 * weft__min_i64(part, n_tokens), &g.order);
+  int64_t part = weft__min_i64(indices_of_window(gpu, g.dy, 0), window / 3); /* tokens at a time */
+  if (part == 0 || g.y->shape[1] > window || g.y->shape[0] > (window - 2) / 2) return too_large(gpu, "embed_grad");
+  weft_status status = alloc_words(gpu, 2 * g.y->shape[0] + 2, &g.rows);
+  int64_t n_sorted = weft__min_i64(part, n_tokens);
+  if (!status) status = alloc_words(gpu, 2 * n_sorted + n_sorted / (MANY + 1), &g.order);
   for (int64_t first = 0; (first == 0 || first < n_tokens) && !status; first += part) {
     int64_t n = weft__min_i64(part, n_tokens - first);
     status = sort_tokens(&g, first, n);
-    if (!status) status = sum_rows(&g, first, n, first > 0);
+    if (!status) status = sum_rows(&g, first, n, false);
+    if (!status) status = sum_rows(&g, first, n, true);
   }
   if (g.rows.buffer) weft__gpu_free(backend, g.rows.buffer, g.rows.n_bytes);
   if (g.order.buffer) weft__gpu_free(backend, g.order.buffer, g.order.n_bytes);

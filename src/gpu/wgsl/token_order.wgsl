@@ -1,9 +1,11 @@
 // token_order: sorts tokens by their ids, in four steps: a counting sort whose runs lie in any order.
 //
-// Shapes: ids [n_tokens] from ids_offset on.  rows [2 * n_rows + 1]: the tokens of each id, where its run begins in the
-// list, then how much of the list is handed out.  order [2 * n_tokens]: each token's place in its run, then the list.
+// Shapes: ids [n_tokens] from ids_offset on.  rows [2 * n_rows + 2]: the tokens of each id, where its run begins in the
+// list, then how much of the list is handed out, and how many ids have more than MANY tokens.  order: each token's place
+// in its run [n_tokens], the list [n_tokens], then those ids.
 // Invariant: a token whose id is none is noted, and in no run.
 
+const MANY = 32u;
 const STEP = 0u; // 0: rows = 0; 1: count; 2: hand out the list; 3: write it
 
 @group(0) @binding(0) var<storage, read> ids: array<u32>;
@@ -24,6 +26,9 @@ fn hand_out(row: u32) {
   if (n > 0u) {
     atomicStore(&rows[p.n_rows + row], atomicAdd(&rows[2u * p.n_rows], n));
   }
+  if (n > MANY) {
+    order[2u * p.n_tokens + atomicAdd(&rows[2u * p.n_rows + 1u], 1u)] = row;
+  }
 }
 
 fn list(n: u32) {
@@ -37,7 +42,7 @@ fn list(n: u32) {
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
         @builtin(local_invocation_index) t: u32) {
   let i = (group.x + group.y * groups.x) * 256u + t;
-  if (STEP == 0u && i < 2u * p.n_rows + 1u) {
+  if (STEP == 0u && i < 2u * p.n_rows + 2u) {
     atomicStore(&rows[i], 0u);
   }
   if (STEP == 1u && i < p.n_tokens) {
