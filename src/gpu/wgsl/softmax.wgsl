@@ -89,9 +89,22 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
     } else {
       let factor = select(1.0, c[at.w], OP == LOSS_GRAD);
       let scale = 1.0 / sum;
-      for (i = t; i < p.n; i += THREADS) {
-        let share = exp1(a_at(at.x + i * p.a_step) - largest) * scale;
-        y[at.z + i] = select(share, share - 1.0, OP == LOSS_GRAD && i == u32(goal)) * factor;
+      for (i = t; i < p.n; i += UNROLL * THREADS) {
+        var x: array<f32, UNROLL>;
+        // @unroll
+        for (var u = 0u; u < UNROLL; u++) {
+          if (i + u * THREADS < p.n) {
+            x[u] = a_at(at.x + (i + u * THREADS) * p.a_step);
+          }
+        }
+        // @unroll
+        for (var u = 0u; u < UNROLL; u++) {
+          let share = exp1(x[u] - largest) * scale;
+          let is_goal = OP == LOSS_GRAD && i + u * THREADS == u32(goal);
+          if (i + u * THREADS < p.n) {
+            y[at.z + i + u * THREADS] = select(share, share - 1.0, is_goal) * factor;
+          }
+        }
       }
     }
   }
