@@ -155,6 +155,40 @@ typedef struct weft_rms_norm_attrs {
 typedef weft_rms_norm_attrs weft_rms_norm_xhat_attrs, weft_rms_norm_grad_attrs;
 typedef weft_rms_norm_attrs weft_layer_norm_attrs, weft_layer_norm_xhat_attrs, weft_layer_norm_grad_attrs;
 
+/* adam_step(parameters, gradient, m, v, factor) is a step of Adam (Kingma and Ba 2015), or with decoupled decay of AdamW
+ * (Loshchilov and Hutter 2019), as torch.optim computes them; all of one shape but the factor, m and v zeros before step 1.
+ * With g = factor * gradient (+ weight_decay * parameters, L2) and t = step:
+ *   m = beta1 * m + (1 - beta1) * g,  v = beta2 * v + (1 - beta2) * g^2
+ *   parameters = (1 - lr * weight_decay, decoupled) * parameters
+ *                - lr / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + eps)
+ * sgd_step(parameters, gradient, m, factor) is a step of gradient descent as torch.optim.SGD does it, m zeros before the
+ * first: g = factor * gradient + weight_decay * parameters, m = momentum * m + g, and parameters -= lr * m, or with
+ * Nesterov's lr * (g + momentum * m); without momentum lr * g, and m is not touched: it may be the parameters again.
+ * Where the factor is infinite or NaN, nothing changes: the step is skipped on the device, and nobody has to read the
+ * gradient's norm.  Attributes are in double, as 1 - beta is.  The operands that are changed overlap no other. */
+typedef enum weft_decay {
+  WEFT_DECAY_DECOUPLED, /* AdamW's */
+  WEFT_DECAY_L2,        /* added to the gradient */
+} weft_decay;
+
+typedef struct weft_adam_step_attrs {
+  double lr, beta1, beta2, eps, weight_decay; /* betas of [0, 1); the others finite, not negative */
+  int64_t step;                               /* 1, 2, ... */
+  weft_decay decay;
+} weft_adam_step_attrs;
+
+typedef struct weft_sgd_step_attrs {
+  double lr, momentum, weight_decay; /* finite, not negative */
+  int nesterov;                      /* 1: wants a momentum */
+} weft_sgd_step_attrs;
+
+/* A gradient of many tensors is clipped to a norm, as torch's clip_grad_norm_ does it, by the sum_squares of each, added
+ * up, and the clip_factor of that, which the steps take; it stays on the device.  An element beyond f32's range, or a norm
+ * beyond 1.8e19, makes the factor NaN, and the steps are skipped.  A GPU takes squares below 1.2e-38 for 0. */
+typedef struct weft_clip_factor_attrs {
+  double max_norm; /* not negative; infinite: the factor is 1, or NaN */
+} weft_clip_factor_attrs;
+
 typedef struct weft_matmul_nt_gated_attrs {
   weft_gate gate;
 } weft_matmul_nt_gated_attrs;

@@ -23,6 +23,7 @@
 
 #include "weft/op_enums.h"
 #include "cpu/quant.h"
+#include "tensor/optimizer.h"
 
 enum { WEFT__PANEL = 16 }; /* rows of a weight panel */
 
@@ -215,6 +216,9 @@ typedef struct weft__cpu_kernels {
   double (*exp_sum)(int64_t n, const float *a, float *largest); /* sum of exp(a - largest); 0 if all are -infinity */
   void (*norm)(const weft__norm *norm, int64_t n, const float *a, float *y);
   void (*norm_grad)(const weft__norm *norm, int64_t n, const float *a, const float *dy, float *da); /* dy may be da */
+  /* A step over n parameters p with the gradient g, moments m (sgd: NULL if there is no momentum) and v, in place. */
+  void (*adam)(const weft__adam *step, int64_t n, const float *g, float *p, float *m, float *v);
+  void (*sgd)(const weft__sgd *step, int64_t n, const float *g, float *p, float *m);
   /* One head, R rotated elements at distance `step` (1: pairs are neighbours; R/2: halves). */
   void (*rope)(int64_t n_rotated, bool is_interleaved, bool is_inverse, const float *a, const float *cos,
                const float *sin, float *y);

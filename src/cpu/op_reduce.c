@@ -55,6 +55,23 @@ static void sum_merge(totals *t, const totals *later, int64_t n) {
   for (int64_t i = 0; i < n; i++) t->sum[i] += later->sum[i];
 }
 
+/* Of squares. */
+static void squares_run(totals *t, float sign, int64_t n, const float *x, int64_t place, int64_t place_step) {
+  enum { LANES = 8 };
+  double lanes[LANES] = {0};
+  int64_t i = 0;
+  for (; i + LANES <= n; i += LANES)
+    for (int k = 0; k < LANES; k++) lanes[k] += (double)x[i + k] * (double)x[i + k];
+  for (; i < n; i++) lanes[0] += (double)x[i] * (double)x[i];
+  for (int k = 0; k < LANES; k++) t->sum[0] += lanes[k];
+  (void)sign, (void)place, (void)place_step;
+}
+
+static void squares_across(totals *t, float sign, int64_t n, const float *x, int64_t place) {
+  for (int64_t i = 0; i < n; i++) t->sum[i] += (double)x[i] * (double)x[i];
+  (void)sign, (void)place;
+}
+
 /* ---- max, min ---- */
 
 /* The larger of the two, NaN if either is. */
@@ -113,6 +130,7 @@ static void argmax_merge(totals *t, const totals *later, int64_t n) {
 }
 
 static const reducer SUM = {sum_start, sum_run, sum_across, sum_merge},
+                     SUM_SQUARES = {sum_start, squares_run, squares_across, sum_merge},
                      MAX = {max_start, max_run, max_across, max_merge},
                      ARGMAX = {argmax_start, argmax_run, argmax_across, argmax_merge};
 
@@ -318,6 +336,13 @@ static weft_status run_reduction(weft__backend *backend, const weft__op_call *ca
 
 weft_status weft__cpu_sum(weft__backend *backend, const weft__op_call *call) {
   return run_reduction(backend, call, &SUM, 1);
+}
+
+weft_status weft__cpu_sum_squares(weft__backend *backend, const weft__op_call *call) {
+  weft__op_call all = *call;
+  all.op = WEFT_OP_ID_sum;
+  all.attrs = &(const weft_reduce_attrs){0};
+  return run_reduction(backend, &all, &SUM_SQUARES, 1);
 }
 
 weft_status weft__cpu_mean(weft__backend *backend, const weft__op_call *call) {

@@ -137,6 +137,10 @@ static bool takes_all(weft_op op) {
   case WEFT_OP_ID_quantize:
   case WEFT_OP_ID_matmul:
   case WEFT_OP_ID_matmul_nt:
+  case WEFT_OP_ID_adam_step:
+  case WEFT_OP_ID_sgd_step:
+  case WEFT_OP_ID_sum_squares:
+  case WEFT_OP_ID_clip_factor:
     return true;
   default:
     return false;
@@ -217,6 +221,10 @@ static const weft__backend_class GPU_CLASS = {
             [WEFT_OP_ID_fill_uniform] = weft__gpu_fill_uniform,
             [WEFT_OP_ID_fill_normal] = weft__gpu_fill_normal,
             [WEFT_OP_ID_dropout] = weft__gpu_dropout,
+            [WEFT_OP_ID_adam_step] = weft__gpu_adam_step,
+            [WEFT_OP_ID_sgd_step] = weft__gpu_sgd_step,
+            [WEFT_OP_ID_clip_factor] = weft__gpu_clip_factor,
+            [WEFT_OP_ID_sum_squares] = weft__gpu_sum_squares,
             [WEFT_OP_ID_rms_norm] = weft__gpu_rms_norm,
             [WEFT_OP_ID_rms_norm_xhat] = weft__gpu_rms_norm_xhat,
             [WEFT_OP_ID_rms_norm_grad] = weft__gpu_rms_norm_grad,

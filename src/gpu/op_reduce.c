@@ -49,6 +49,7 @@ typedef struct reduction {
   weft__gpu *gpu;
   uint32_t op;
   float before, after; /* factors of a sum's terms and of the sum */
+  bool squares;        /* the terms of the sum are squared */
 } reduction;
 
 /* ---- axes ---- */
@@ -160,6 +161,7 @@ static weft_status dispatch(const reduction *r, const part *p, const plan *cut, 
                                         {"DTYPE", p->a->dtype},
                                         {"LANES", cut->n_lanes},
                                         {"ACROSS", cut->is_across},
+                                        {"SQUARES", r->squares},
                                         {"IS_LATER", p->n_totals > 0},
                                         {"IS_PARTIAL", !is_last},
                                         {"IS_LINE", p->reduced.n_axes <= 1},
@@ -280,7 +282,7 @@ static weft_status reduce(const reduction *r, const part *p, const target *to) {
 static weft_status run(weft__backend *backend, const weft__op_call *call, uint32_t op) {
   const weft_tensor *a = call->in[0];
   if (weft_tensor_numel(call->out) == 0) return WEFT_OK;
-  reduction r = {weft__gpu_of(backend), op, 1, 1};
+  reduction r = {weft__gpu_of(backend), op, 1, 1, call->op == WEFT_OP_ID_sum_squares};
   part whole = {.a = a};
   unsigned mask = weft__reduced_axes(call);
   collect_axes(a, ~mask, &whole.kept);
@@ -298,4 +300,10 @@ weft_status weft__gpu_sum(weft__backend *backend, const weft__op_call *call) { r
 weft_status weft__gpu_mean(weft__backend *backend, const weft__op_call *call) { return run(backend, call, SUM); }
 weft_status weft__gpu_max(weft__backend *backend, const weft__op_call *call) { return run(backend, call, MAX); }
 weft_status weft__gpu_min(weft__backend *backend, const weft__op_call *call) { return run(backend, call, MIN); }
+
+weft_status weft__gpu_sum_squares(weft__backend *backend, const weft__op_call *call) {
+  weft__op_call all = *call;
+  all.attrs = &(const weft_reduce_attrs){0};
+  return run(backend, &all, SUM);
+}
 weft_status weft__gpu_argmax(weft__backend *backend, const weft__op_call *call) { return run(backend, call, ARGMAX); }

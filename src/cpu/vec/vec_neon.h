@@ -95,6 +95,7 @@ static inline vf vf_add(vf a, vf b) { return (vf){vaddq_f32(a.low, b.low), vaddq
 static inline vf vf_sub(vf a, vf b) { return (vf){vsubq_f32(a.low, b.low), vsubq_f32(a.high, b.high)}; }
 static inline vf vf_mul(vf a, vf b) { return (vf){vmulq_f32(a.low, b.low), vmulq_f32(a.high, b.high)}; }
 static inline vf vf_div(vf a, vf b) { return (vf){vdivq_f32(a.low, b.low), vdivq_f32(a.high, b.high)}; }
+static inline vf vf_sqrt(vf x) { return (vf){vsqrtq_f32(x.low), vsqrtq_f32(x.high)}; }
 static inline vf vf_fma(vf a, vf b, vf c) {
   return (vf){vfmaq_f32(c.low, a.low, b.low), vfmaq_f32(c.high, a.high, b.high)};
 }

@@ -49,6 +49,7 @@ static inline vf vf_add(vf a, vf b) { return a + b; }
 static inline vf vf_sub(vf a, vf b) { return a - b; }
 static inline vf vf_mul(vf a, vf b) { return a * b; }
 static inline vf vf_div(vf a, vf b) { return a / b; }
+static inline vf vf_sqrt(vf x) { return sqrt(x); }
 static inline vf vf_fma(vf a, vf b, vf c) { return a * b + c; }
 static inline vf vf_max(vf a, vf b) { return a > b ? a : b; } /* max and min: b if either is NaN */
 static inline vf vf_min(vf a, vf b) { return a < b ? a : b; }

@@ -5,7 +5,7 @@
 // smallest last.  A workgroup takes RESULTS results and chunk number `chunk` of their elements; LANES invocations share a
 // result.  ACROSS: neighbouring invocations take neighbouring results, as the kept axes have the smallest stride; else
 // neighbouring elements of one result.
-// OP: 0 sum, 1 max, 2 min, 3 argmax; DTYPE: a's.
+// OP: 0 sum (SQUARES: of squares), 1 max, 2 min, 3 argmax; DTYPE: a's.
 // A total is a sum, or a key of common.wgsl and the place of its element.  IS_LATER: a holds totals (the places behind all
 // keys, p.a_places words on), IS_PARTIAL: so does y.
 // Sums: each of UNROLL running sums of an invocation takes every UNROLL-th of its elements, then they are added up in pairs.
@@ -13,6 +13,7 @@
 
 const OP = 0u;
 const DTYPE = 0u;
+const SQUARES = false;
 const LANES = 256u;
 const ACROSS = false;
 const IS_LATER = false;
@@ -72,7 +73,7 @@ fn total_at(start: u32, at: vec2<u32>) -> vec2<u32> {
   }
   let x = real_in(a[word_at(DTYPE, index)], DTYPE, index);
   if (OP == SUM) {
-    return vec2<u32>(bitcast<u32>(x * p.before), 0u);
+    return vec2<u32>(bitcast<u32>(select(x * p.before, x * x, SQUARES)), 0u);
   }
   let key = order_key(x);
   if (OP == MIN) {
