@@ -187,9 +187,12 @@ struct weft__gpu_row_call {
 
 /* Calls the function once or more, each time with as many rows as fit the bindings. */
 weft_status weft__gpu_each_rows(weft__gpu *gpu, const weft__gpu_row_call *call);
-/* For the kernels called ..._quads, whose workgroups of 256 hold a row in registers: quads of an invocation.  0: a and b are
- * not f32, not rows of whole quads on boundaries of quads, or too long. */
-uint32_t weft__gpu_row_quads(const weft__gpu_row_call *call, const weft__gpu_rows_params *p);
+/* For the kernels called ..._quads, whose workgroups hold a row in registers: their constants QUADS, of an invocation, and
+ * THREADS.  No quads: a and b are not f32, not rows of whole quads on boundaries of quads, or too long. */
+typedef struct weft__gpu_row_shape {
+  uint32_t n_quads, n_threads;
+} weft__gpu_row_shape;
+weft__gpu_row_shape weft__gpu_row_quads(const weft__gpu_row_call *call, const weft__gpu_rows_params *p);
 
 /* ---- op_*.c ---- */
 

@@ -22,12 +22,13 @@ static weft_status norm_rows(weft__gpu *gpu, const weft__gpu_row_call *call, wef
   if (norm->gain) bound[1] = weft__gpu_window(gpu, norm->gain, 0, p->n, &p->gain_offset);
   if (norm->bias) bound[2] = weft__gpu_window(gpu, norm->bias, 0, p->n, &p->bias_offset);
   set_norm(norm, p);
-  uint32_t n_quads = weft__gpu_row_quads(call, p);
-  bool in_quads = n_quads > 0 && p->gain_offset % 4 == 0 && p->bias_offset % 4 == 0;
+  const weft__gpu_row_shape shape = weft__gpu_row_quads(call, p);
+  bool in_quads = shape.n_quads > 0 && p->gain_offset % 4 == 0 && p->bias_offset % 4 == 0;
   const weft__wgsl_const constants[] = {{"CENTRED", norm->is_centred},
                                         {"HAS_GAIN", norm->gain != NULL},
                                         {"HAS_BIAS", norm->bias != NULL},
-                                        {in_quads ? "QUADS" : "A_DTYPE", in_quads ? n_quads : call->a->dtype},
+                                        {in_quads ? "QUADS" : "A_DTYPE", in_quads ? shape.n_quads : call->a->dtype},
+                                        {in_quads ? "THREADS" : NULL, shape.n_threads}, /* NULL ends the list */
                                         {NULL, 0}};
   return weft__gpu_dispatch(gpu, in_quads ? WEFT__KERNEL_norm_quads : WEFT__KERNEL_norm, constants, bound, p,
                             p->n_rows);
@@ -64,9 +65,10 @@ static weft_status grad_rows(weft__gpu *gpu, const weft__gpu_row_call *call, wef
   const weft__gpu_range bound[] = {ranges[0], ranges[1], weft__gpu_window(gpu, norm->gain, 0, p->n, &p->gain_offset),
                                    ranges[2]};
   set_norm(norm, p);
-  uint32_t n_quads = weft__gpu_row_quads(call, p);
-  if (n_quads > 0 && p->gain_offset % 4 == 0) {
-    const weft__wgsl_const constants[] = {{"CENTRED", norm->is_centred}, {"QUADS", n_quads}, {NULL, 0}};
+  const weft__gpu_row_shape shape = weft__gpu_row_quads(call, p);
+  if (shape.n_quads > 0 && p->gain_offset % 4 == 0) {
+    const weft__wgsl_const constants[] = {
+        {"CENTRED", norm->is_centred}, {"QUADS", shape.n_quads}, {"THREADS", shape.n_threads}, {NULL, 0}};
     return weft__gpu_dispatch(gpu, WEFT__KERNEL_norm_grad_quads, constants, bound, p, p->n_rows);
   }
   const weft__wgsl_const constants[] = {

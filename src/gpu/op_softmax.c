@@ -13,10 +13,12 @@ static weft_status softmax_rows(weft__gpu *gpu, const weft__gpu_row_call *call, 
   /* What is not there is not read: the rows stand in its place. */
   const weft__gpu_range bound[] = {ranges[0], ranges[call->b ? 1 : 0], ranges[call->c ? 3 : 0], ranges[2]};
   const weft__wgsl_const constants[] = {{"OP", op}, {"A_DTYPE", call->a->dtype}, {NULL, 0}};
-  uint32_t n_quads = weft__gpu_row_quads(call, p);
-  if (op != SOFTMAX || !n_quads) return weft__gpu_dispatch(gpu, WEFT__KERNEL_softmax, constants, bound, p, p->n_rows);
-  return weft__gpu_dispatch(gpu, WEFT__KERNEL_softmax_quads, (const weft__wgsl_const[]){{"QUADS", n_quads}, {NULL, 0}},
-                            (const weft__gpu_range[]){ranges[0], ranges[2]}, p, p->n_rows);
+  const weft__gpu_row_shape shape = weft__gpu_row_quads(call, p);
+  const weft__wgsl_const quads[] = {{"QUADS", shape.n_quads}, {"THREADS", shape.n_threads}, {NULL, 0}};
+  if (op != SOFTMAX || !shape.n_quads)
+    return weft__gpu_dispatch(gpu, WEFT__KERNEL_softmax, constants, bound, p, p->n_rows);
+  return weft__gpu_dispatch(gpu, WEFT__KERNEL_softmax_quads, quads, (const weft__gpu_range[]){ranges[0], ranges[2]}, p,
+                            p->n_rows);
 }
 
 weft_status weft__gpu_softmax(weft__backend *backend, const weft__op_call *call) {
@@ -55,10 +57,10 @@ weft_status weft__gpu_cross_entropy_grad(weft__backend *backend, const weft__op_
 static weft_status softmax_grad_rows(weft__gpu *gpu, const weft__gpu_row_call *call, weft__gpu_rows_params *p,
                                      const weft__gpu_range *ranges) {
   const weft__wgsl_const dtypes[] = {{"A_DTYPE", call->a->dtype}, {"B_DTYPE", call->b->dtype}, {NULL, 0}};
-  uint32_t n_quads = weft__gpu_row_quads(call, p);
-  if (!n_quads) return weft__gpu_dispatch(gpu, WEFT__KERNEL_softmax_grad, dtypes, ranges, p, p->n_rows);
-  return weft__gpu_dispatch(gpu, WEFT__KERNEL_softmax_grad_quads,
-                            (const weft__wgsl_const[]){{"QUADS", n_quads}, {NULL, 0}}, ranges, p, p->n_rows);
+  const weft__gpu_row_shape shape = weft__gpu_row_quads(call, p);
+  const weft__wgsl_const quads[] = {{"QUADS", shape.n_quads}, {"THREADS", shape.n_threads}, {NULL, 0}};
+  if (!shape.n_quads) return weft__gpu_dispatch(gpu, WEFT__KERNEL_softmax_grad, dtypes, ranges, p, p->n_rows);
+  return weft__gpu_dispatch(gpu, WEFT__KERNEL_softmax_grad_quads, quads, ranges, p, p->n_rows);
 }
 
 weft_status weft__gpu_softmax_grad(weft__backend *backend, const weft__op_call *call) {

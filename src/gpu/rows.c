@@ -94,11 +94,14 @@ weft_status weft__gpu_each_rows(weft__gpu *gpu, const weft__gpu_row_call *call) 
   return run_blocks(gpu, call, tensors, &m);
 }
 
-uint32_t weft__gpu_row_quads(const weft__gpu_row_call *call, const weft__gpu_rows_params *p) {
-  enum { MAX_QUADS = 8, QUAD_ELEMENTS = 1024 };                  /* what 256 invocations hold, one quad each */
+weft__gpu_row_shape weft__gpu_row_quads(const weft__gpu_row_call *call, const weft__gpu_rows_params *p) {
+  enum { LEAST_THREADS = 32, MOST_THREADS = 256, MAX_ELEMENTS = 4 * 8 /* of an invocation */ };
   uint32_t all = p->n | p->a_offset | p->b_offset | p->y_offset; /* all are multiples of four if this is */
   for (uint32_t i = 0; i < p->rank; i++) all |= p->a_strides[i] | p->b_strides[i] | p->y_strides[i];
   bool are_quads = call->a->dtype == WEFT_F32 && (!call->b || call->b->dtype == WEFT_F32) && p->a_step == 1 &&
-                   p->b_step == 1 && all % 4 == 0 && p->n <= MAX_QUADS * QUAD_ELEMENTS;
-  return are_quads ? (p->n + QUAD_ELEMENTS - 1) / QUAD_ELEMENTS : 0;
+                   p->b_step == 1 && all % 4 == 0 && p->n <= MOST_THREADS * MAX_ELEMENTS;
+  weft__gpu_row_shape shape = {.n_threads = LEAST_THREADS};
+  while (shape.n_threads < MOST_THREADS && p->n > shape.n_threads * MAX_ELEMENTS) shape.n_threads *= 2;
+  if (are_quads) shape.n_quads = (p->n + 4 * shape.n_threads - 1) / (4 * shape.n_threads);
+  return shape;
 }
