@@ -50,6 +50,26 @@ static double gelu_tanh_of(const double *x) {
 }
 static double silu_of(const double *x) { return x[0] / (1 + exp(-x[0])); }
 
+/* The slopes, times what comes from above. */
+static double slope_of_sigmoid(double v) { return 1 / (2 + exp(v) + exp(-v)); }
+static double relu_grad_of(const double *x) { return isnan(x[0]) ? NAN : x[0] > 0 ? x[1] : 0; }
+static double tanh_grad_of(const double *x) { return 4 * slope_of_sigmoid(2 * x[0]) * x[1]; }
+static double sigmoid_grad_of(const double *x) { return slope_of_sigmoid(x[0]) * x[1]; }
+static double gelu_grad_of(const double *x) {
+  double density = isinf(x[0]) ? 0 : x[0] * exp(-x[0] * x[0] / 2) / sqrt(2 * M_PI);
+  return x[1] * (erfc(-x[0] * M_SQRT1_2) / 2 + density);
+}
+static double gate_grad_of(double x, double v, double v_slope, double dy) {
+  double below = isinf(x) ? 0 : x * v_slope * slope_of_sigmoid(v);
+  return dy * (1 / (1 + exp(-v)) + below);
+}
+static double gelu_tanh_grad_of(const double *x) {
+  double k = 2 * sqrt(2 / M_PI), square = x[0] * x[0];
+  double v = k * x[0] * (1 + 0.044715 * square), v_slope = k * (1 + 3 * 0.044715 * square);
+  return gate_grad_of(x[0], v, isinf(v) || fabs(v) > 700 ? 0 : v_slope, x[1]);
+}
+static double silu_grad_of(const double *x) { return gate_grad_of(x[0], x[0], 1, x[1]); }
+
 static const weft_scale_attrs SCALE = {-2.5f};
 static const weft_clamp_attrs BOUNDS = {-0.75f, 1.5f};
 static const weft_compare_attrs RELATIONS[] = {{WEFT_EQUAL},      {WEFT_NOT_EQUAL}, {WEFT_LESS},
@@ -76,7 +96,10 @@ typedef struct operator_case {
   closeness close;
 } operator_case;
 
-/* exp is good to 3 units, each operation that follows to one more.  Where exp(-a) exceeds f32, silu is 0 instead of at
+/* The slopes of gelu, gelu_tanh and silu are sums whose terms nearly cancel left of 0: within 5e-7 of b's size there, as
+ * a term is at most 1.1; 20 and 100 are that size in the wide rows.
+ *
+ * exp is good to 3 units, each operation that follows to one more.  Where exp(-a) exceeds f32, silu is 0 instead of at
  * most 89 / 3.4e38.  gelu: erf is within 2e-7 of 1, and that much of a is lost where 1 + erf nearly cancels.  gelu_tanh: an
  * exponent's rounding counts as often as the exponent is large, but then the exponential is small: at most 2e-7 of a.  exp
  * falls to 0 below 2^-149.  powf is the C library's. */
@@ -124,6 +147,17 @@ static const operator_case OPERATORS[] = {
     {WEFT_OP_ID_silu, 1, REAL, NULL, silu_of, -8, 8, {.units = 8}},
     {WEFT_OP_ID_silu, 1, REAL, NULL, silu_of, -120, 120, {.absolute = 3e-37, .units = 8}},
     {WEFT_OP_ID_silu, 1, REAL, NULL, silu_of, -1e30, 1e30, {.absolute = 3e-37, .units = 8}},
+    {WEFT_OP_ID_relu_grad, 2, REAL, NULL, relu_grad_of, -8, 8, EXACT},
+    {WEFT_OP_ID_tanh_grad, 2, REAL, NULL, tanh_grad_of, -8, 8, {.units = 10}},
+    {WEFT_OP_ID_tanh_grad, 2, REAL, NULL, tanh_grad_of, -100, 100, {.units = 10, .absolute = 1e-36}},
+    {WEFT_OP_ID_sigmoid_grad, 2, REAL, NULL, sigmoid_grad_of, -8, 8, {.units = 10}},
+    {WEFT_OP_ID_sigmoid_grad, 2, REAL, NULL, sigmoid_grad_of, -100, 100, {.units = 10, .absolute = 1e-36}},
+    {WEFT_OP_ID_gelu_grad, 2, REAL, NULL, gelu_grad_of, -3, 3, {.absolute = 1.5e-6, .units = 4}},
+    {WEFT_OP_ID_gelu_grad, 2, REAL, NULL, gelu_grad_of, -20, 20, {.absolute = 1e-5, .units = 4}},
+    {WEFT_OP_ID_gelu_tanh_grad, 2, REAL, NULL, gelu_tanh_grad_of, -3, 3, {.absolute = 1.5e-6, .units = 4}},
+    {WEFT_OP_ID_gelu_tanh_grad, 2, REAL, NULL, gelu_tanh_grad_of, -20, 20, {.absolute = 1e-5, .units = 4}},
+    {WEFT_OP_ID_silu_grad, 2, REAL, NULL, silu_grad_of, -3, 3, {.absolute = 1e-6, .units = 4}},
+    {WEFT_OP_ID_silu_grad, 2, REAL, NULL, silu_grad_of, -100, 100, {.absolute = 3e-5, .units = 4}},
 };
 
 /* ---- one operator, one set of operands ---- */
@@ -229,6 +263,9 @@ static bool is_sampled(const test_device *d, const operator_case *c) {
   return test_is_gpu(d) && !is_model;
 }
 
+/* Gradients want operands of one shape. */
+static bool broadcasts(const operator_case *c) { return c->op < WEFT_OP_ID_relu_grad || c->op > WEFT_OP_ID_silu_grad; }
+
 /* All rows, or one an operator. */
 enum row_choice { EVERY_ROW, EVERY_OPERATOR };
 
@@ -249,7 +286,7 @@ static void check_shapes(test_device *d, const operator_case *c) {
     weft_tensor *in[MAX_INPUTS];
     for (int swap = 0; swap < (c->n_inputs > 1 ? 2 : 1); swap++) {
       for (int i = 0; i < c->n_inputs; i++) {
-        int which = (i > 0) != swap;
+        int which = broadcasts(c) ? (i > 0) != swap : swap;
         in[i] = make_operand(d, c, i, TEST_WHOLE, WEFT_F32, SHAPES[s].ranks[which], which ? SHAPES[s].b : SHAPES[s].a);
       }
       check_operator(d, c, in);
@@ -265,7 +302,7 @@ static void check_views(test_device *d, const operator_case *c) {
       in[i] = make_operand(d, c, i, (test_form)(i == 1 ? forms / TEST_N_FORMS : (forms + i / 2) % TEST_N_FORMS),
                            WEFT_F32, TEST_SHAPE(33, 20));
     check_operator(d, c, in);
-    if (c->n_inputs == 1) continue;
+    if (c->n_inputs == 1 || !broadcasts(c)) continue;
     weft_tensor *last = in[c->n_inputs - 1], *column = weft_slice(d->scope, last, 1, 7, 1);
     weft_tensor *row = weft_slice(d->scope, last, 0, 30, 1), *cell = weft_slice(d->scope, column, 0, 31, 1);
     weft_tensor *parts[] = {column, row, cell};
@@ -297,7 +334,7 @@ static void check_dtypes(test_device *d, const operator_case *c) {
       for (int i = 0; i < c->n_inputs; i++)
         in[i] = make_operand(d, c, i, (test_form)form, both[i % 2], TEST_SHAPE(3, 67));
       check_operator(d, c, in);
-      if (c->n_inputs == 2) {
+      if (c->n_inputs == 2 && broadcasts(c)) {
         in[1] = make_operand(d, c, 1, TEST_WHOLE, both[1], TEST_SHAPE(3, 1));
         check_operator(d, c, in);
       }
@@ -414,6 +451,33 @@ static void check_zero_signs(test_device *d) {
   test_expect_values("add", d, weft_add(d->scope, a, a), (const double[]){0.0, -0.0}, 0);
 }
 
+/* scale_in_place writes to part of a tensor, whose other elements stay: halves that share a word with them. */
+static void check_in_place(test_device *d) {
+  static const weft_dtype dtypes[] = {WEFT_F32, WEFT_F16, WEFT_BF16};
+  static const int64_t sizes[] = {0, 1, 2, 7, 65, 257, 5000};
+  for (size_t t = 0; t < WEFT_COUNT(dtypes); t++)
+    for (size_t k = 0; k < WEFT_COUNT(sizes); k++) {
+      int64_t n = sizes[k];
+      weft_tensor *whole = test_operand(d, TEST_WHOLE, dtypes[t], TEST_SHAPE(n + 3), -8, 8, k);
+      weft_tensor *part = weft_slice(d->scope, whole, 0, 1, n);
+      weft_tensor *scaled = weft_scale(d->scope, part, &SCALE);
+      double *want = test_values(whole),
+             *inner = test_values(weft_cast(d->scope, scaled, &(weft_cast_attrs){dtypes[t]}));
+      memcpy(want + 1, inner, (size_t)n * sizeof *want);
+      weft_tensor *y = weft_scale_in_place(d->scope, part, &(weft_scale_in_place_attrs){SCALE.factor});
+      assert_non_null(y);
+      assert_ptr_equal(y->storage, whole->storage);
+      test_compare("scale_in_place", d, whole, want, NULL, 0, 0);
+      free(want);
+      free(inner);
+    }
+}
+
+static void scaling_in_place_leaves_the_rest(void **state) {
+  (void)state;
+  test_each_device(N_THREADS, check_in_place);
+}
+
 static void zeros_have_signs(void **state) {
   (void)state;
   test_each_device(N_THREADS, check_zero_signs);
@@ -475,6 +539,7 @@ int main(void) {
       cmocka_unit_test(operators_take_halves),
       cmocka_unit_test(operands_may_exceed_a_binding),
       cmocka_unit_test(special_values_are_computed_with),
+      cmocka_unit_test(scaling_in_place_leaves_the_rest),
       cmocka_unit_test(zeros_have_signs),
       cmocka_unit_test(no_operator_falls_back),
       cmocka_unit_test(fallbacks_are_counted),

@@ -46,6 +46,28 @@ static weft_tensor *random_like(test_device *d, const weft_tensor *a, bool is_wi
   return test_random(d, weft_tensor_rank(a), weft_tensor_shape(a), 3, seed);
 }
 
+/* gelu_mul rounds as its lowering does: gelu, then the product. */
+static void check_gelu_mul_of(test_device *d, weft_tensor *a, weft_tensor *b) {
+  weft_tensor *operands[] = {a, b};
+  weft_tensor *fused = weft_gelu_mul(d->scope, a, b);
+  weft_tensor *lowered = weft__op_run(d->scope, WEFT_OP_ID_gelu_mul, operands, NULL, true);
+  test_expect_shape("gelu_mul", fused, WEFT_F32, weft_tensor_rank(a), weft_tensor_shape(a));
+  size_t n = (size_t)weft_tensor_numel(a);
+  double *x = test_values(a), *y = test_values(b), *steps = test_values(lowered), *tolerance = test_doubles(n);
+  double *want = test_doubles(n);
+  for (size_t i = 0; i < n; i++) {
+    want[i] = x[i] * erfc(-x[i] * M_SQRT1_2) / 2 * y[i];
+    tolerance[i] = 1e-37 + 10 * TEST_ROUNDING * fabs(want[i]) + 2e-7 * fabs(x[i] * y[i]);
+  }
+  test_compare("gelu_mul", d, fused, want, tolerance, 0, 0);
+  test_compare("gelu_mul against its lowering", d, fused, steps, NULL, 0x1p-147, 4 * TEST_ROUNDING);
+  free(x);
+  free(y);
+  free(steps);
+  free(tolerance);
+  free(want);
+}
+
 static void check_silu_mul_of(test_device *d, weft_tensor *a, weft_tensor *b) {
   weft_tensor *operands[] = {a, b};
   weft_tensor *fused = weft_silu_mul(d->scope, a, b);
@@ -67,6 +89,21 @@ static void check_silu_mul_of(test_device *d, weft_tensor *a, weft_tensor *b) {
   free(steps);
   free(want);
   free(want_steps);
+}
+
+static void check_gelu_mul(test_device *d, weft_tensor *a) {
+  check_gelu_mul_of(d, a, random_like(d, a, false, 500));
+  if (weft_tensor_rank(a) == 2) check_gelu_mul_of(d, a, random_like(d, a, true, 501));
+}
+
+static void check_gelu_mul_scales(test_device *d) {
+  test_each_rows(d, 8, check_gelu_mul);
+  each_other_view(d, check_gelu_mul);
+}
+
+static void gelu_mul_is_the_formula_and_its_lowering(void **state) {
+  (void)state;
+  test_each_device(N_THREADS, check_gelu_mul_scales);
 }
 
 static void check_silu_mul(test_device *d, weft_tensor *a) {
@@ -182,6 +219,7 @@ int main(void) {
   test_use_gpus();
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(silu_mul_is_the_formula_and_its_lowering),
+      cmocka_unit_test(gelu_mul_is_the_formula_and_its_lowering),
       cmocka_unit_test(nan_spoils_its_row_alone),
       cmocka_unit_test(softmax_is_the_formula),
   };

@@ -18,6 +18,7 @@ extern "C" {
 typedef struct weft_scale_attrs {
   float factor;
 } weft_scale_attrs;
+typedef weft_scale_attrs weft_scale_in_place_attrs;
 
 /* matmul multiplies real tensors of ranks 1 to 8 as NumPy does: the last two axes are matrices, the axes before them are
  * broadcast.  A rank-1 a is one row, a rank-1 b one column, and the result lacks that axis; a vector has no transpose.

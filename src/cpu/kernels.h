@@ -164,7 +164,12 @@ typedef enum weft__unary {
   WEFT__LOG, /* natural */
   WEFT__SQRT,
   WEFT__TANH,
-  WEFT__SIGMOID, /* 1 / (1 + exp(-a)) */
+  WEFT__SIGMOID,    /* 1 / (1 + exp(-a)) */
+  WEFT__TANH_SLOPE, /* derivatives */
+  WEFT__SIGMOID_SLOPE,
+  WEFT__GELU_SLOPE,
+  WEFT__GELU_TANH_SLOPE,
+  WEFT__SILU_SLOPE,
 } weft__unary;
 
 /* rms_norm, or layer_norm, where the mean is taken off; of n elements. */

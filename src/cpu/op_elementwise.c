@@ -1,5 +1,5 @@
 /* op_elementwise.c - operators that work element by element: the binary ones, compare and where with broadcasting; the
- * unary ones and clamp; silu_mul. */
+ * unary ones and clamp; gated products, gradients; scale_in_place. */
 #include "cpu/cpu.h"
 
 /* ---- binary operators ---- */
@@ -211,5 +211,82 @@ static void silu_mul_piece(const void *context, const weft__piece *p) {
 weft_status weft__cpu_silu_mul(weft__backend *backend, const weft__op_call *call) {
   weft__cpu *cpu = weft__cpu_of(backend);
   weft__each(cpu, 2, call->in, call->out, WEFT__AS_REAL, silu_mul_piece, cpu->kernels);
+  return WEFT_OK;
+}
+
+/* ---- f(a) * b of one shape: gelu_mul and the gradients, where f is the slope ---- */
+
+static void product_piece(const void *context, const weft__piece *p) {
+  const unary_context *c = context;
+  c->kernels->unary(c->op, p->n, p->in[0], c->parameter, p->y);
+  c->kernels->binary(WEFT__MUL, p->n, p->y, 1, p->in[1], 1, p->y); /* of one shape, so both step on */
+}
+
+static weft_status run_product(weft__backend *backend, const weft__op_call *call, weft__unary op) {
+  weft__cpu *cpu = weft__cpu_of(backend);
+  const unary_context c = {cpu->kernels, op, 0};
+  weft__each(cpu, 2, call->in, call->out, WEFT__AS_REAL, product_piece, &c);
+  return WEFT_OK;
+}
+
+weft_status weft__cpu_gelu_mul(weft__backend *backend, const weft__op_call *call) {
+  return run_product(backend, call, WEFT__GELU);
+}
+
+weft_status weft__cpu_tanh_grad(weft__backend *backend, const weft__op_call *call) {
+  return run_product(backend, call, WEFT__TANH_SLOPE);
+}
+
+weft_status weft__cpu_sigmoid_grad(weft__backend *backend, const weft__op_call *call) {
+  return run_product(backend, call, WEFT__SIGMOID_SLOPE);
+}
+
+weft_status weft__cpu_gelu_grad(weft__backend *backend, const weft__op_call *call) {
+  return run_product(backend, call, WEFT__GELU_SLOPE);
+}
+
+weft_status weft__cpu_gelu_tanh_grad(weft__backend *backend, const weft__op_call *call) {
+  return run_product(backend, call, WEFT__GELU_TANH_SLOPE);
+}
+
+weft_status weft__cpu_silu_grad(weft__backend *backend, const weft__op_call *call) {
+  return run_product(backend, call, WEFT__SILU_SLOPE);
+}
+
+static void relu_grad_piece(const void *context, const weft__piece *p) {
+  const float *x = p->in[0], *dy = p->in[1];
+  float *y = p->y;
+  (void)context;
+  for (int64_t i = 0; i < p->n; i++) y[i] = x[i] > 0 ? dy[i] : x[i] <= 0 ? 0 : x[i];
+}
+
+weft_status weft__cpu_relu_grad(weft__backend *backend, const weft__op_call *call) {
+  weft__each(weft__cpu_of(backend), 2, call->in, call->out, WEFT__AS_REAL, relu_grad_piece, NULL);
+  return WEFT_OK;
+}
+
+/* ---- scale_in_place ---- */
+
+typedef struct in_place_context {
+  weft__cpu *cpu;
+  const weft_tensor *tensor;
+  float factor;
+} in_place_context;
+
+/* Pieces first .. end-1 of the contiguous elements. */
+static void scale_pieces(void *context, int64_t first, int64_t end) {
+  const in_place_context *c = context;
+  const weft_tensor *t = c->tensor;
+  float values[WEFT__PIECE];
+  for (int64_t piece = first; piece < end; piece++) {
+    int64_t at = piece * WEFT__PIECE, n = weft__min_i64(weft_tensor_numel(t) - at, WEFT__PIECE);
+    c->cpu->kernels->unary(WEFT__SCALE, n, weft__real_run(t, at, 1, n, values), c->factor, values);
+    weft__write_real(c->cpu, n, values, t, at);
+  }
+}
+
+weft_status weft__cpu_scale_in_place(weft__backend *backend, const weft__op_call *call) {
+  in_place_context c = {weft__cpu_of(backend), call->out, ((const weft_scale_in_place_attrs *)call->attrs)->factor};
+  weft__cpu_rows(c.cpu, (weft_tensor_numel(call->out) + WEFT__PIECE - 1) / WEFT__PIECE, WEFT__PIECE, scale_pieces, &c);
   return WEFT_OK;
 }

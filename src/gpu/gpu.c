@@ -124,6 +124,7 @@ static bool takes_all(weft_op op) {
   case WEFT_OP_ID_contiguous:
   case WEFT_OP_ID_concat:
   case WEFT_OP_ID_copy_rows_into:
+  case WEFT_OP_ID_scale_in_place:
   case WEFT_OP_ID_fill:
   case WEFT_OP_ID_fill_uniform:
   case WEFT_OP_ID_fill_normal:
@@ -199,7 +200,15 @@ static const weft__backend_class GPU_CLASS = {
             [WEFT_OP_ID_gelu_tanh] = weft__gpu_elementwise,
             [WEFT_OP_ID_silu] = weft__gpu_elementwise,
             [WEFT_OP_ID_silu_mul] = weft__gpu_elementwise,
+            [WEFT_OP_ID_gelu_mul] = weft__gpu_elementwise,
+            [WEFT_OP_ID_relu_grad] = weft__gpu_elementwise,
+            [WEFT_OP_ID_tanh_grad] = weft__gpu_elementwise,
+            [WEFT_OP_ID_sigmoid_grad] = weft__gpu_elementwise,
+            [WEFT_OP_ID_gelu_grad] = weft__gpu_elementwise,
+            [WEFT_OP_ID_gelu_tanh_grad] = weft__gpu_elementwise,
+            [WEFT_OP_ID_silu_grad] = weft__gpu_elementwise,
             [WEFT_OP_ID_where] = weft__gpu_where,
+            [WEFT_OP_ID_scale_in_place] = weft__gpu_scale_in_place,
             [WEFT_OP_ID_sum] = weft__gpu_sum,
             [WEFT_OP_ID_mean] = weft__gpu_mean,
             [WEFT_OP_ID_max] = weft__gpu_max,

@@ -219,6 +219,9 @@ weft_status weft__gpu_copy_strided(weft__gpu *gpu, const weft_tensor *from, cons
 
 /* Every operator that works element by element and makes f32, or i32 of comparisons (op_elementwise.c). */
 weft_status weft__gpu_elementwise(weft__backend *backend, const weft__op_call *call);
+weft_status weft__gpu_scale_in_place(weft__backend *backend, const weft__op_call *call);
+/* Runs fill.wgsl, or a kernel like it, over the words of a contiguous tensor (op_random.c). */
+weft_status weft__gpu_each_word(weft__gpu *gpu, weft__gpu_kernel kernel, const weft_tensor *y, float value);
 weft_status weft__gpu_where(weft__backend *backend, const weft__op_call *call);
 weft_status weft__gpu_sum(weft__backend *backend, const weft__op_call *call);
 weft_status weft__gpu_mean(weft__backend *backend, const weft__op_call *call);

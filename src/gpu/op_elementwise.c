@@ -150,9 +150,16 @@ static weft_status run_loop(weft__gpu *gpu, const loop *l, uint32_t function, co
 static uint32_t function_of(const weft__op_call *call) {
 #define SAME(name) [WEFT_OP_ID_##name] = WEFT__FUNCTION_##name
   static const weft__gpu_function FUNCTIONS[WEFT_OP_COUNT] = {
-      SAME(add),   SAME(sub),     SAME(mul),  SAME(div),  SAME(pow),       SAME(maximum), SAME(minimum),
-      SAME(scale), SAME(clamp),   SAME(abs),  SAME(neg),  SAME(exp),       SAME(log),     SAME(sqrt),
-      SAME(tanh),  SAME(sigmoid), SAME(relu), SAME(gelu), SAME(gelu_tanh), SAME(silu),    SAME(silu_mul),
+      SAME(add),          SAME(sub),       SAME(mul),
+      SAME(div),          SAME(pow),       SAME(maximum),
+      SAME(minimum),      SAME(scale),     SAME(clamp),
+      SAME(abs),          SAME(neg),       SAME(exp),
+      SAME(log),          SAME(sqrt),      SAME(tanh),
+      SAME(sigmoid),      SAME(relu),      SAME(gelu),
+      SAME(gelu_tanh),    SAME(silu),      SAME(silu_mul),
+      SAME(gelu_mul),     SAME(relu_grad), SAME(tanh_grad),
+      SAME(sigmoid_grad), SAME(gelu_grad), SAME(gelu_tanh_grad),
+      SAME(silu_grad),
   };
 #undef SAME
   if (call->op != WEFT_OP_ID_compare) return (uint32_t)FUNCTIONS[call->op];
@@ -170,6 +177,11 @@ weft_status weft__gpu_elementwise(weft__backend *backend, const weft__op_call *c
   }
   loop l = make_loop(call);
   return count(&l) ? run_loop(weft__gpu_of(backend), &l, function_of(call), &p) : WEFT_OK;
+}
+
+weft_status weft__gpu_scale_in_place(weft__backend *backend, const weft__op_call *call) {
+  return weft__gpu_each_word(weft__gpu_of(backend), WEFT__KERNEL_scale_in_place, call->out,
+                             ((const weft_scale_in_place_attrs *)call->attrs)->factor);
 }
 
 /* ---- where ---- */

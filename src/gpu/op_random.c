@@ -15,7 +15,8 @@ static bool is_half(const weft_tensor *t) { return weft__dtype_get(t->dtype)->bl
 
 /* ---- fill ---- */
 
-static weft_status fill_window(weft__gpu *gpu, const weft_tensor *y, int64_t first, int64_t count, uint32_t value) {
+static weft_status fill_window(weft__gpu *gpu, weft__gpu_kernel kernel, const weft_tensor *y, int64_t first,
+                               int64_t count, uint32_t value) {
   const weft__wgsl_const constants[] = {{"Y_DTYPE", y->dtype}, {NULL, 0}};
   weft__gpu_fill_params p = {.value = value, .first_mask = UINT32_MAX, .last_mask = UINT32_MAX};
   uint32_t start;
@@ -29,18 +30,22 @@ static weft_status fill_window(weft__gpu *gpu, const weft_tensor *y, int64_t fir
     if (start % 2) p.first_mask = 0xffff0000u;
     if (end % 2) p.last_mask = 0x0000ffffu;
   }
-  return weft__gpu_dispatch(gpu, WEFT__KERNEL_fill, constants, &range, &p, n_groups(p.n, FILL_PER_GROUP));
+  return weft__gpu_dispatch(gpu, kernel, constants, &range, &p, n_groups(p.n, FILL_PER_GROUP));
+}
+
+weft_status weft__gpu_each_word(weft__gpu *gpu, weft__gpu_kernel kernel, const weft_tensor *y, float value) {
+  int64_t n = weft_tensor_numel(y), window = weft__gpu_window_elements(gpu);
+  uint32_t bits;
+  memcpy(&bits, &value, sizeof bits);
+  weft_status status = WEFT_OK;
+  for (int64_t first = 0; first < n && !status; first += window)
+    status = fill_window(gpu, kernel, y, first, weft__min_i64(n - first, window), bits);
+  return status;
 }
 
 weft_status weft__gpu_fill(weft__backend *backend, const weft__op_call *call) {
-  weft__gpu *gpu = weft__gpu_of(backend);
-  int64_t n = weft_tensor_numel(call->out), window = weft__gpu_window_elements(gpu);
-  uint32_t value;
-  memcpy(&value, &((const weft_fill_attrs *)call->attrs)->value, sizeof value);
-  weft_status status = WEFT_OK;
-  for (int64_t first = 0; first < n && !status; first += window)
-    status = fill_window(gpu, call->out, first, weft__min_i64(n - first, window), value);
-  return status;
+  return weft__gpu_each_word(weft__gpu_of(backend), WEFT__KERNEL_fill, call->out,
+                             ((const weft_fill_attrs *)call->attrs)->value);
 }
 
 /* ---- fill_uniform, fill_normal ---- */

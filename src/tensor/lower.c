@@ -6,6 +6,10 @@ weft_tensor *weft__lower_silu_mul(weft_scope *scope, const weft__op_call *call) 
   return weft_mul(scope, weft_silu(scope, call->in[0]), call->in[1]);
 }
 
+weft_tensor *weft__lower_gelu_mul(weft_scope *scope, const weft__op_call *call) {
+  return weft_mul(scope, weft_gelu(scope, call->in[0]), call->in[1]);
+}
+
 weft_tensor *weft__lower_matmul_nt3(weft_scope *scope, const weft__op_call *call) {
   const weft_concat_attrs last = {.axis = call->in[0]->rank - 1};
   weft_tensor *y = weft_matmul_nt(scope, call->in[0], call->in[1]);

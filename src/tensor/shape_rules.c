@@ -53,14 +53,6 @@ weft_status weft__shape_cross_entropy_grad(const weft__op_call *call, weft__shap
   return WEFT_OK;
 }
 
-weft_status weft__shape_silu_mul(const weft__op_call *call, weft__shape *out) {
-  if (!is_real(call->in[0]) || !is_real(call->in[1]) || !weft__same_shape(call->in[0], call->in[1]))
-    return mismatch(call, "wants two tensors of f32, f16 or bf16 of one shape");
-  shape_of(call->in[0], out);
-  out->dtype = WEFT_F32;
-  return WEFT_OK;
-}
-
 /* A gain or bias [C] for a's rows. */
 static bool is_of_columns(const weft_tensor *t, const weft_tensor *a) {
   return is_rows(t, WEFT_F32) && t->rank == 1 && t->shape[0] == weft__n_cols(a);

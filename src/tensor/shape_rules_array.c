@@ -66,11 +66,35 @@ weft_status weft__shape_gelu(const weft__op_call *call, weft__shape *out) { retu
 weft_status weft__shape_gelu_tanh(const weft__op_call *call, weft__shape *out) { return unary_rule(call, out); }
 weft_status weft__shape_scale(const weft__op_call *call, weft__shape *out) { return unary_rule(call, out); }
 
+weft_status weft__shape_scale_in_place(const weft__op_call *call, weft__shape *out) {
+  if (!is_real(call->in[0]) || !is_writable(call->in[0]))
+    return mismatch(call, "wants a contiguous tensor of f32, f16 or bf16 to write to");
+  shape_of(call->in[0], out);
+  return WEFT_OK;
+}
+
 weft_status weft__shape_clamp(const weft__op_call *call, weft__shape *out) {
   const weft_clamp_attrs *attrs = call->attrs;
   if (!(attrs->min <= attrs->max)) return mismatch(call, "wants a min that is at most max");
   return unary_rule(call, out);
 }
+
+static weft_status pair_rule(const weft__op_call *call, weft__shape *out) {
+  if (!is_real(call->in[0]) || !is_real(call->in[1]) || !weft__same_shape(call->in[0], call->in[1]))
+    return mismatch(call, "wants two tensors of f32, f16 or bf16 of one shape");
+  shape_of(call->in[0], out);
+  out->dtype = WEFT_F32;
+  return WEFT_OK;
+}
+
+weft_status weft__shape_silu_mul(const weft__op_call *call, weft__shape *out) { return pair_rule(call, out); }
+weft_status weft__shape_gelu_mul(const weft__op_call *call, weft__shape *out) { return pair_rule(call, out); }
+weft_status weft__shape_relu_grad(const weft__op_call *call, weft__shape *out) { return pair_rule(call, out); }
+weft_status weft__shape_tanh_grad(const weft__op_call *call, weft__shape *out) { return pair_rule(call, out); }
+weft_status weft__shape_sigmoid_grad(const weft__op_call *call, weft__shape *out) { return pair_rule(call, out); }
+weft_status weft__shape_gelu_grad(const weft__op_call *call, weft__shape *out) { return pair_rule(call, out); }
+weft_status weft__shape_gelu_tanh_grad(const weft__op_call *call, weft__shape *out) { return pair_rule(call, out); }
+weft_status weft__shape_silu_grad(const weft__op_call *call, weft__shape *out) { return pair_rule(call, out); }
 
 /* ---- copies ---- */
 

@@ -289,7 +289,7 @@ fn gelu_tanh_of(a: vec4<u32>, b: vec4<u32>) -> vec4<u32> {
 
 // ---- the normal distribution ----
 
-// P(X > u) / exp(-u^2/2) for a normal X, u of 0 to 14: the fit of src/cpu/vec/normal_tail.h.
+// P(X > u) / exp(-u^2/2) for a normal X, u of 0 to 15: the fit of src/cpu/vec/normal_tail.h.
 fn normal_tail_ratio(u: vec4<f32>) -> vec4<f32> {
   let t = 1.0 / fma(vec4<f32>(0.345), u, vec4<f32>(1.0));
   var q = vec4<f32>(-0.0283879174);
@@ -317,4 +317,58 @@ fn gelu(x: vec4<f32>) -> vec4<f32> {
 
 fn gelu_of(a: vec4<u32>, b: vec4<u32>) -> vec4<u32> {
   return unless_nan(a, gelu(number(a)));
+}
+
+fn gelu_mul_of(a: vec4<u32>, b: vec4<u32>) -> vec4<u32> {
+  return unless_nan(a, gelu(number(a)) * number(b));
+}
+
+// ---- gradients: the slope at a times b ----
+
+fn relu_grad_of(a: vec4<u32>, b: vec4<u32>) -> vec4<u32> {
+  return select(select(vec4<u32>(0u), b, number(a) > vec4<f32>(0.0)), a, is_nan(a));
+}
+
+// s (1 - s) for the sigmoid s: the same on both sides of 0, where exp(-|x|) does not overflow.
+fn sigmoid_slope(x: vec4<f32>) -> vec4<f32> {
+  let e = exp4(-abs(x));
+  let s = 1.0 / (1.0 + e);
+  return e * s * s;
+}
+
+fn tanh_grad_of(a: vec4<u32>, b: vec4<u32>) -> vec4<u32> {
+  return unless_nan(a, 4.0 * sigmoid_slope(2.0 * number(a)) * number(b));
+}
+
+fn sigmoid_grad_of(a: vec4<u32>, b: vec4<u32>) -> vec4<u32> {
+  return unless_nan(a, sigmoid_slope(number(a)) * number(b));
+}
+
+// The slope of x s(v): s(v) + x s'(v) v'.
+fn gate_slope(x: vec4<f32>, v: vec4<f32>, v_slope: vec4<f32>) -> vec4<f32> {
+  let e = exp4(-abs(v));
+  let s = 1.0 / (1.0 + e);
+  return select(e, vec4<f32>(1.0), v >= vec4<f32>(0.0)) * s + x * v_slope * (e * s * s);
+}
+
+fn silu_grad_of(a: vec4<u32>, b: vec4<u32>) -> vec4<u32> {
+  let x = clamp(number(a), vec4<f32>(-110.0), vec4<f32>(110.0));
+  return unless_nan(a, gate_slope(x, x, vec4<f32>(1.0)) * number(b));
+}
+
+fn gelu_tanh_grad_of(a: vec4<u32>, b: vec4<u32>) -> vec4<u32> {
+  let x = clamp(number(a), vec4<f32>(-11.0), vec4<f32>(11.0));
+  let square = x * x;
+  let v = x * fma(square, vec4<f32>(0.0713548163), vec4<f32>(1.5957691216));
+  let v_slope = fma(square, vec4<f32>(0.2140644488), vec4<f32>(1.5957691216));
+  return unless_nan(a, gate_slope(x, v, v_slope) * number(b));
+}
+
+// P(X < x) + x p(x) for a normal X of density p.
+fn gelu_grad_of(a: vec4<u32>, b: vec4<u32>) -> vec4<u32> {
+  let x = clamp(number(a), vec4<f32>(-15.0), vec4<f32>(15.0));
+  let e = bell(x);
+  let tail = normal_tail_ratio(abs(x)) * e;
+  let below = select(tail, 1.0 - tail, x >= vec4<f32>(0.0));
+  return unless_nan(a, (below + x * (0.39894228 * e)) * number(b));
 }
