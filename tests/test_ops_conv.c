@@ -8,6 +8,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
+#include <string.h>
 #include <cmocka.h>
 
 /* Images, filters, and the windows that slide over them; all attributes are set. */
@@ -217,6 +218,45 @@ static void large_batches_are_convolved_in_rounds(void **state) {
   test_each_device(2, check_rounds);
 }
 
+/* Fails unless every 1009th element of `y` is that of `x` which `place` finds for it, or 0. */
+static void expect_sampled(const char *what, const weft_tensor *x, const weft_tensor *y, const geometry *g,
+                           int64_t (*place)(const geometry *g, int64_t e)) {
+  float *from = test_read(x), *got = test_read(y);
+  for (int64_t e = 0; e < weft_tensor_numel(y); e += 1009) {
+    int64_t at = place(g, e);
+    if (!(got[e] == (at < 0 ? 0 : from[at]))) fail_msg("%s: element %lld is %g", what, (long long)e, (double)got[e]);
+  }
+  free(from);
+  free(got);
+}
+
+static int64_t place_in_image(const geometry *g, int64_t e) {
+  return place_of(g, e / (int64_t)n_windows(g), e % (int64_t)n_windows(g));
+}
+
+/* Of windows of one element, a stride apart: the column that an element of the image comes from. */
+static int64_t place_in_columns(const geometry *g, int64_t e) {
+  int64_t x = e % g->in[1], y = e / g->in[1];
+  return x % g->stride[1] || y % g->stride[0] ? -1 : y / g->stride[0] * out_of(g, 1) + x / g->stride[1];
+}
+
+/* Results larger than the lowest limit of a binding. */
+static void check_large(test_device *d) {
+  if (strcmp(d->variant, "gpu lowest limits")) return;
+  const geometry wide = {1, 1, 0, {810, 909}, {7, 7}, {1, 1}, {3, 3}, {1, 1}};
+  const geometry sparse = {1, 1, 0, {5800, 5900}, {1, 1}, {3, 3}, {0, 0}, {1, 1}};
+  const weft_window2d_attrs of_wide = attrs_of(&wide), of_sparse = attrs_of(&sparse);
+  weft_tensor *x = test_random(d, TEST_SHAPE(1, 1, 810, 909), 1, 1);
+  expect_sampled("im2col", x, weft_im2col(d->scope, x, &of_wide), &wide, place_in_image);
+  weft_tensor *columns = test_random(d, TEST_SHAPE(1, (int64_t)n_windows(&sparse)), 1, 2);
+  expect_sampled("col2im", columns, weft_col2im(d->scope, columns, &of_sparse), &sparse, place_in_columns);
+}
+
+static void results_exceed_a_binding(void **state) {
+  (void)state;
+  test_each_gpu(WEFT_EXACT, check_large);
+}
+
 /* Attributes of zeros: strides and dilations of 1, for pooling strides of the kernel. */
 static void check_defaults(test_device *d) {
   weft_tensor *x = test_random(d, TEST_SHAPE(1, 2, 7, 8), 1, 1), *w = test_random(d, TEST_SHAPE(3, 2, 3, 3), 1, 2);
@@ -367,6 +407,7 @@ int main(void) {
       cmocka_unit_test(columns_are_what_windows_meet),
       cmocka_unit_test(conv2d_is_its_sum),
       cmocka_unit_test(large_batches_are_convolved_in_rounds),
+      cmocka_unit_test(results_exceed_a_binding),
       cmocka_unit_test(zeros_are_the_defaults),
       cmocka_unit_test(max_pool2d_takes_the_largest),
       cmocka_unit_test(the_first_of_equals_is_taken),
