@@ -357,6 +357,23 @@ static void products_exceed_blocks(void **state) {
   test_each_device(N_THREADS, check_blocks);
 }
 
+/* As many tiles of 64 x 64 as a GPU multiplies by two groups that share a step, and add up afterwards. */
+static void check_shared_steps(test_device *d) {
+  for (int layout = 0; layout < 4; layout++) {
+    const weft_matmul_attrs attrs = {.transpose_a = layout / 2, .transpose_b = layout % 2};
+    weft_tensor *a =
+        attrs.transpose_a ? test_random(d, TEST_SHAPE(48, 1024), 1, 1) : test_random(d, TEST_SHAPE(1024, 48), 1, 1);
+    weft_tensor *b =
+        attrs.transpose_b ? test_random(d, TEST_SHAPE(512, 48), 1, 2) : test_random(d, TEST_SHAPE(48, 512), 1, 2);
+    check_product("groups that share a step", d, a, b, &attrs, TEST_SHAPE(1024, 512));
+  }
+}
+
+static void groups_add_up_their_sums(void **state) {
+  (void)state;
+  test_each_gpu(WEFT_EXACT, check_shared_steps);
+}
+
 /* ---- what results must not depend on ---- */
 
 static void assert_same_bits(const char *what, const test_device *d, const weft_tensor *a, const weft_tensor *b) {
@@ -603,6 +620,7 @@ int main(void) {
       cmocka_unit_test(leading_axes_broadcast),
       cmocka_unit_test(views_are_multiplied),
       cmocka_unit_test(products_exceed_blocks),
+      cmocka_unit_test(groups_add_up_their_sums),
       cmocka_unit_test(rows_do_not_depend_on_each_other),
       cmocka_unit_test(results_do_not_depend_on_threads),
       cmocka_unit_test(numbers_that_are_none_stay_where_they_are),

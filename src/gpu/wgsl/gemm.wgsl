@@ -28,7 +28,8 @@ const SA = BM / 4u + 1u;             // quads of a staged row; one more spreads 
 const SB = BN / 4u + 1u;
 const TILE_B = SA * STEP;            // where B's tile begins
 const TILES = (SA + SB) * STEP;
-const OUTPUTS = IM * 4u * IN;        // quads of C (v22 wants the sizes of arrays as names)
+const PART = 4u * IN;                // quads of C in a quad of its rows; those of NX * NY invocations fit the tiles
+const OUTPUTS = IM * PART;           // quads of C (v22 wants the sizes of arrays as names)
 
 @group(0) @binding(0) var<storage, read> a: array<vec4<f32>>;
 @group(0) @binding(1) var<storage, read> b: array<vec4<f32>>;
@@ -153,23 +154,27 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     workgroupBarrier();
   }
 
-  // The groups' sums: one group after another hands its own to the first, through the tiles' memory.
+  // The groups' sums: one group after another hands its own to the first, through the tiles' memory, which has room for
+  // those of a quad of rows of each invocation.
   // @unroll
   for (var s = 1u; s < SLICES; s++) {
-    if (own == s * BK) {
-      // @unroll
-      for (var i = 0u; i < OUTPUTS; i++) {
-        tile[i * NX * NY + ty * NX + tx] = acc[i];
+    // @unroll
+    for (var part = 0u; part < IM; part++) {
+      if (own == s * BK) {
+        // @unroll
+        for (var i = 0u; i < PART; i++) {
+          tile[i * NX * NY + ty * NX + tx] = acc[part * PART + i];
+        }
       }
-    }
-    workgroupBarrier();
-    if (own == 0u) {
-      // @unroll
-      for (var i = 0u; i < OUTPUTS; i++) {
-        acc[i] += tile[i * NX * NY + ty * NX + tx];
+      workgroupBarrier();
+      if (own == 0u) {
+        // @unroll
+        for (var i = 0u; i < PART; i++) {
+          acc[part * PART + i] += tile[i * NX * NY + ty * NX + tx];
+        }
       }
+      workgroupBarrier();
     }
-    workgroupBarrier();
   }
   if (own == 0u) {
     let base_c = (p.c_offset + batch * p.c_batch + slice * p.c_slice) / 4u;
