@@ -99,7 +99,7 @@ SUPPORT_SRC := $(wildcard tests/support/*.c)
 LONG = $(BUILD)/tests/long
 SUITE_NAMES := $(patsubst tests/test_%.c,%,$(wildcard tests/test_*.c))
 # Suites of what a build without GPU code does not have.
-GPU_SUITES = abi
+GPU_SUITES = abi pieces
 ifeq ($(GENERATIONS),)
 SUITE_NAMES := $(filter-out $(GPU_SUITES),$(SUITE_NAMES))
 endif

@@ -51,6 +51,7 @@ weft_status weft__gpu_dispatch3(weft__gpu *gpu, weft__gpu_kernel kernel, const w
                                 const weft__gpu_range *ranges, const void *params, const uint32_t groups[3]) {
   weft__gpu_pipeline *pipeline = weft__gpu_pipeline_get(gpu, kernel, constants);
   if (!pipeline) return weft_last_status();
+  if (gpu->pieces.status) return gpu->pieces.status; /* a range that could not be had */
   if (gpu->n_recorded == WEFT__ARENA_SLOTS) {
     weft_status status = weft__gpu_submit(gpu);
     if (status) return status;
@@ -72,6 +73,8 @@ weft_status weft__gpu_dispatch3(weft__gpu *gpu, weft__gpu_kernel kernel, const w
   gpu->abi->bindings_destroy(bindings);
   gpu->n_recorded++;
   gpu->faults.is_due |= weft__gpu_kernel_notes_faults(kernel);
+  for (int i = 0; i < n_buffers; i++)
+    if (weft__gpu_kernel_written(kernel) >> i & 1) weft__gpu_patch_written(gpu, ranges[i].buffer);
   return status;
 }
 

@@ -88,6 +88,13 @@ typedef struct weft__gpu {
     weft__gpu_buffer *buffer; /* storage */
     bool is_due;              /* a kernel that may note faults has been recorded since they were looked at */
   } faults;
+  /* pieces.c */
+  struct {
+    struct weft__gpu_storage *storages; /* those of several buffers */
+    struct weft__gpu_patch *patches;    /* of the operator being run */
+    weft_status status;                 /* that of the first patch that could not be made */
+    int depth;                          /* of locks: patches go when it is 0 */
+  } pieces;
 } weft__gpu;
 
 static inline weft__gpu *weft__gpu_of(weft__backend *backend) { return (weft__gpu *)backend; }
@@ -112,8 +119,24 @@ weft_status weft__gpu_write(weft__backend *backend, void *buffer, size_t offset,
 weft_status weft__gpu_read(weft__backend *backend, const void *buffer, size_t offset, void *data, size_t n_bytes);
 weft_status weft__gpu_copy(weft__backend *backend, void *to, size_t to_offset, const void *from, size_t from_offset,
                            size_t n_bytes);
+/* One buffer of the device, for pieces.c. */
+weft_status weft__gpu_alloc_buffer(weft__gpu *gpu, size_t n_bytes, weft__gpu_buffer **buffer);
+void weft__gpu_free_buffer(weft__gpu *gpu, weft__gpu_buffer *buffer, size_t n_bytes);
 /* Destroys what was freed beyond what is kept; nothing recorded may use it. */
 void weft__gpu_memory_sweep(weft__gpu *gpu);
+
+/* ---- pieces.c: storage of more than one buffer ---- */
+
+weft_status weft__gpu_pieces_alloc(weft__gpu *gpu, size_t n_bytes, void **handle);
+bool weft__gpu_pieces_free(weft__gpu *gpu, void *handle); /* false: it is one buffer */
+bool weft__gpu_is_pieced(const weft__gpu *gpu, const void *handle);
+/* As much of a storage's bytes from `offset` on, at most n_bytes, as lies in one buffer: that part of the buffer. */
+weft__gpu_range weft__gpu_part(const weft__gpu *gpu, const void *handle, uint64_t offset, uint64_t n_bytes);
+/* The bytes as a binding: of the piece that holds them, or of a patch. */
+weft__gpu_range weft__gpu_bind(weft__gpu *gpu, void *handle, uint64_t offset, uint64_t n_bytes);
+/* After a dispatch that has written to a buffer: if that is a patch, its storage gets it. */
+void weft__gpu_patch_written(weft__gpu *gpu, const weft__gpu_buffer *buffer);
+void weft__gpu_patches_release(weft__gpu *gpu);
 
 /* ---- batch.c ---- */
 
@@ -149,6 +172,7 @@ weft_status weft__gpu_pipelines_create(weft__pipelines **out);
 void weft__gpu_pipelines_free(weft__gpu *gpu);
 weft__gpu_pipeline *weft__gpu_pipeline_get(weft__gpu *gpu, weft__gpu_kernel kernel, const weft__wgsl_const *constants);
 uint32_t weft__gpu_kernel_params_bytes(weft__gpu_kernel kernel);
+uint32_t weft__gpu_kernel_written(weft__gpu_kernel kernel); /* bits of its buffers */
 /* Storage buffers of a kernel without that of faults, and whether it has that. */
 int weft__gpu_kernel_n_buffers(weft__gpu_kernel kernel);
 bool weft__gpu_kernel_notes_faults(weft__gpu_kernel kernel);

@@ -80,6 +80,8 @@ void weft__gpu_pipelines_free(weft__gpu *gpu) {
 }
 
 uint32_t weft__gpu_kernel_params_bytes(weft__gpu_kernel kernel) { return KERNELS[kernel].params_bytes; }
+
+uint32_t weft__gpu_kernel_written(weft__gpu_kernel kernel) { return KERNELS[kernel].written; }
 int weft__gpu_kernel_n_buffers(weft__gpu_kernel kernel) { return KERNELS[kernel].n_buffers; }
 bool weft__gpu_kernel_notes_faults(weft__gpu_kernel kernel) { return KERNELS[kernel].written & WEFT__NOTES_FAULTS; }
 

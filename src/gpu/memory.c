@@ -108,14 +108,11 @@ static weft_status poison(weft__gpu *gpu, weft__gpu_buffer *buffer, uint64_t n_b
   return status;
 }
 
-weft_status weft__gpu_alloc(weft__backend *backend, size_t n_bytes, void **buffer) {
-  weft__gpu *gpu = weft__gpu_of(backend);
+weft_status weft__gpu_alloc_buffer(weft__gpu *gpu, size_t n_bytes, weft__gpu_buffer **buffer) {
+  weft__backend *backend = &gpu->base;
   weft__gpu_memory *m = gpu->memory;
   size_t capacity;
   int c = weft__size_class(n_bytes, &capacity);
-  if (capacity > gpu->info.limits.max_buffer_bytes)
-    return weft__error(WEFT_ENOMEM, "%s: a buffer of %zu MiB is beyond the device's limit of %llu MiB", gpu->info.name,
-                       capacity >> 20, (unsigned long long)(gpu->info.limits.max_buffer_bytes >> 20));
   free_buffer *f = m->kept[c];
   if (f && f->capacity == capacity) {
     m->kept[c] = f->next;
@@ -139,8 +136,23 @@ weft_status weft__gpu_alloc(weft__backend *backend, size_t n_bytes, void **buffe
   return backend->poison ? poison(gpu, *buffer, capacity) : WEFT_OK;
 }
 
+weft_status weft__gpu_alloc(weft__backend *backend, size_t n_bytes, void **buffer) {
+  weft__gpu *gpu = weft__gpu_of(backend);
+  size_t capacity;
+  weft__size_class(n_bytes, &capacity);
+  if (capacity > gpu->info.limits.max_buffer_bytes) return weft__gpu_pieces_alloc(gpu, n_bytes, buffer);
+  weft__gpu_buffer *one;
+  weft_status status = weft__gpu_alloc_buffer(gpu, n_bytes, &one);
+  if (!status) *buffer = one;
+  return status;
+}
+
 void weft__gpu_free(weft__backend *backend, void *buffer, size_t n_bytes) {
   weft__gpu *gpu = weft__gpu_of(backend);
+  if (!weft__gpu_pieces_free(gpu, buffer)) weft__gpu_free_buffer(gpu, buffer, n_bytes);
+}
+
+void weft__gpu_free_buffer(weft__gpu *gpu, weft__gpu_buffer *buffer, size_t n_bytes) {
   weft__gpu_memory *m = gpu->memory;
   size_t capacity;
   int c = weft__size_class(n_bytes, &capacity);
@@ -247,13 +259,14 @@ static weft_status write_staged(weft__gpu *gpu, weft__gpu_buffer *buffer, uint64
 
 weft_status weft__gpu_read(weft__backend *backend, const void *buffer, size_t offset, void *data, size_t n_bytes) {
   weft__gpu *gpu = weft__gpu_of(backend);
-  weft__gpu_buffer *from = (weft__gpu_buffer *)(uintptr_t)buffer;
   char *to = data;
   weft_status status = WEFT_OK;
   if (offset % 4 == 0 && n_bytes % 4 == 0) {
-    for (size_t at = 0; at < n_bytes && !status; at += STAGING_BYTES) {
-      size_t n = n_bytes - at < STAGING_BYTES ? n_bytes - at : STAGING_BYTES;
-      status = read_words(gpu, from, offset + at, to + at, n);
+    for (size_t at = 0, n = 0; at < n_bytes && !status; at += n) {
+      n = n_bytes - at < STAGING_BYTES ? n_bytes - at : STAGING_BYTES;
+      weft__gpu_range part = weft__gpu_part(gpu, buffer, offset + at, n);
+      n = (size_t)part.n_bytes;
+      status = read_words(gpu, part.buffer, part.offset, to + at, n);
     }
     return status;
   }
@@ -282,12 +295,14 @@ weft_status weft__gpu_write(weft__backend *backend, void *buffer, size_t offset,
   /* A write by the queue comes before whatever is submitted next: recorded work that reads the buffer's former contents
    * must go first. */
   weft_status status = weft__gpu_submit(gpu);
-  for (size_t at = 0; at < n_bytes && !status; at += STAGING_BYTES) {
-    size_t n = n_bytes - at < STAGING_BYTES ? n_bytes - at : STAGING_BYTES;
+  for (size_t at = 0, n = 0; at < n_bytes && !status; at += n) {
+    n = n_bytes - at < STAGING_BYTES ? n_bytes - at : STAGING_BYTES;
+    weft__gpu_range part = weft__gpu_part(gpu, buffer, offset + at, n);
+    n = (size_t)part.n_bytes;
     if (n >= LEAST_STAGED_BYTES) {
-      status = write_staged(gpu, buffer, offset + at, (const char *)data + at, n);
+      status = write_staged(gpu, part.buffer, part.offset, (const char *)data + at, n);
     } else {
-      gpu->abi->buffer_write(gpu->device, buffer, offset + at, (const char *)data + at, n);
+      gpu->abi->buffer_write(gpu->device, part.buffer, part.offset, (const char *)data + at, n);
       status = gpu->abi->take_error(gpu->device);
     }
   }
@@ -297,7 +312,12 @@ weft_status weft__gpu_write(weft__backend *backend, void *buffer, size_t offset,
 weft_status weft__gpu_copy(weft__backend *backend, void *to, size_t to_offset, const void *from, size_t from_offset,
                            size_t n_bytes) {
   weft__gpu *gpu = weft__gpu_of(backend);
-  gpu->abi->copy(gpu->device, to, to_offset, (weft__gpu_buffer *)(uintptr_t)from, from_offset, n_bytes);
+  for (size_t at = 0; at < n_bytes;) {
+    weft__gpu_range source = weft__gpu_part(gpu, from, from_offset + at, n_bytes - at);
+    weft__gpu_range target = weft__gpu_part(gpu, to, to_offset + at, source.n_bytes);
+    gpu->abi->copy(gpu->device, target.buffer, target.offset, source.buffer, source.offset, target.n_bytes);
+    at += (size_t)target.n_bytes;
+  }
   gpu->has_copies = true;
   return WEFT_OK;
 }
@@ -327,10 +347,12 @@ static weft__gpu_range elements(const weft__gpu *gpu, const weft__storage *stora
            aligned = start / alignment * alignment;
   size_t capacity;
   weft__size_class(storage->n_bytes, &capacity);
+  if (weft__gpu_is_pieced(gpu, storage->buffer)) capacity = (storage->n_bytes + 15) / 16 * 16;
   uint64_t n_bytes = (start - aligned + (uint64_t)(n > 0 ? n : 1) * size + 15) / 16 * 16; /* no binding is empty */
   if (aligned + n_bytes > capacity) n_bytes = capacity - aligned;
   *offset = (uint32_t)((start - aligned) / size);
-  return (weft__gpu_range){storage->buffer, aligned, n_bytes};
+  /* A patch may have to be made: nothing that who asks for a window can see. */
+  return weft__gpu_bind((weft__gpu *)(uintptr_t)gpu, storage->buffer, aligned, n_bytes);
 }
 
 weft__gpu_range weft__gpu_words(const weft__gpu *gpu, const weft__storage *storage, uint64_t first, int64_t n,

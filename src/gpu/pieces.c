@@ -1,0 +1,140 @@
+/* pieces.c - storage that is beyond the device's limit of one buffer: several buffers, its pieces.
+ *
+ * The handle of such a storage is its first piece, and `gpu->pieces.storages` knows the others; everything else is one buffer, which
+ * costs a look at an empty list.  All pieces but the last hold piece_bytes, a multiple of the largest window, so that most
+ * windows lie in one piece, which is bound.  A window that lies in two is copied to a buffer of its own, a patch, which is bound in its
+ * place; what a kernel has written there is copied back behind the dispatch.
+ * Invariant: a patch is as the pieces are from the time that it was asked for; patches live until the operator ends. */
+#include "gpu/gpu.h"
+
+struct weft__gpu_storage {
+  size_t n_bytes;
+  struct weft__gpu_storage *next;
+  int n_pieces;
+  weft__gpu_buffer *pieces[];
+};
+
+struct weft__gpu_patch {
+  weft__gpu_buffer *buffer;
+  weft__gpu_buffer *storage; /* its handle */
+  uint64_t offset, n_bytes;  /* within the storage */
+  struct weft__gpu_patch *next;
+};
+
+/* The most that is a multiple of the window and that a buffer may be made for; 0: there is no such size. */
+static uint64_t piece_bytes(const weft__gpu *gpu) {
+  uint64_t window = (uint64_t)weft__gpu_window_elements(gpu) * 4, limit = gpu->info.limits.max_buffer_bytes;
+  for (uint64_t n = limit / window * window; n > 0; n -= window) {
+    size_t capacity;
+    weft__size_class(n, &capacity);
+    if (capacity <= limit) return n;
+  }
+  return 0;
+}
+
+static struct weft__gpu_storage *find(const weft__gpu *gpu, const void *handle) {
+  struct weft__gpu_storage *s = gpu->pieces.storages;
+  while (s && s->pieces[0] != handle) s = s->next;
+  return s;
+}
+
+/* Bytes of piece i. */
+static size_t bytes_of(const weft__gpu *gpu, const struct weft__gpu_storage *s, int i) {
+  uint64_t each = piece_bytes(gpu), rest = s->n_bytes - (uint64_t)i * each;
+  return (size_t)(rest < each ? rest : each);
+}
+
+/* Frees pieces 0 .. n-1. */
+static void free_pieces(weft__gpu *gpu, const struct weft__gpu_storage *s, int n) {
+  for (int i = 0; i < n; i++) weft__gpu_free_buffer(gpu, s->pieces[i], bytes_of(gpu, s, i));
+}
+
+weft_status weft__gpu_pieces_alloc(weft__gpu *gpu, size_t n_bytes, void **handle) {
+  uint64_t each = piece_bytes(gpu);
+  if (each == 0)
+    return weft__error(WEFT_ENOMEM, "%s: a buffer of %zu MiB is beyond the device's limit of %llu MiB", gpu->info.name,
+                       n_bytes >> 20, (unsigned long long)(gpu->info.limits.max_buffer_bytes >> 20));
+  int n = (int)((n_bytes + each - 1) / each);
+  struct weft__gpu_storage *s = weft__calloc(1, sizeof *s + (size_t)n * sizeof s->pieces[0]);
+  if (!s) return WEFT_ENOMEM;
+  s->n_bytes = n_bytes;
+  s->n_pieces = n;
+  for (int i = 0; i < n; i++) {
+    weft_status status = weft__gpu_alloc_buffer(gpu, bytes_of(gpu, s, i), &s->pieces[i]);
+    if (!status) continue;
+    free_pieces(gpu, s, i);
+    weft_free(s);
+    return status;
+  }
+  s->next = gpu->pieces.storages;
+  gpu->pieces.storages = s;
+  *handle = s->pieces[0];
+  return WEFT_OK;
+}
+
+bool weft__gpu_pieces_free(weft__gpu *gpu, void *handle) {
+  struct weft__gpu_storage *s = find(gpu, handle), **at = &gpu->pieces.storages;
+  if (!s) return false;
+  while (*at != s) at = &(*at)->next;
+  *at = s->next;
+  free_pieces(gpu, s, s->n_pieces);
+  weft_free(s);
+  return true;
+}
+
+bool weft__gpu_is_pieced(const weft__gpu *gpu, const void *handle) { return find(gpu, handle) != NULL; }
+
+weft__gpu_range weft__gpu_part(const weft__gpu *gpu, const void *handle, uint64_t offset, uint64_t n_bytes) {
+  const struct weft__gpu_storage *s = find(gpu, handle);
+  if (!s) return (weft__gpu_range){(weft__gpu_buffer *)(uintptr_t)handle, offset, n_bytes};
+  uint64_t each = piece_bytes(gpu), within = offset % each;
+  return (weft__gpu_range){s->pieces[offset / each], within, n_bytes < each - within ? n_bytes : each - within};
+}
+
+/* ---- patches ---- */
+
+static void copy_patch(weft__gpu *gpu, const struct weft__gpu_patch *p, bool is_back) {
+  for (uint64_t at = 0; at < p->n_bytes;) {
+    weft__gpu_range part = weft__gpu_part(gpu, p->storage, p->offset + at, p->n_bytes - at);
+    if (is_back)
+      gpu->abi->copy(gpu->device, part.buffer, part.offset, p->buffer, at, part.n_bytes);
+    else
+      gpu->abi->copy(gpu->device, p->buffer, at, part.buffer, part.offset, part.n_bytes);
+    at += part.n_bytes;
+  }
+  gpu->has_copies = true;
+}
+
+weft__gpu_range weft__gpu_bind(weft__gpu *gpu, void *handle, uint64_t offset, uint64_t n_bytes) {
+  weft__gpu_range part = weft__gpu_part(gpu, handle, offset, n_bytes);
+  if (part.n_bytes == n_bytes) return part;
+  struct weft__gpu_patch *p = weft__calloc(1, sizeof *p);
+  weft_status status = p ? weft__gpu_alloc_buffer(gpu, (size_t)n_bytes, &p->buffer) : WEFT_ENOMEM;
+  if (status) { /* the dispatch that wants it fails */
+    weft_free(p);
+    gpu->pieces.status = status;
+    return part;
+  }
+  p->storage = handle;
+  p->offset = offset;
+  p->n_bytes = n_bytes;
+  p->next = gpu->pieces.patches;
+  gpu->pieces.patches = p;
+  copy_patch(gpu, p, false);
+  return (weft__gpu_range){p->buffer, 0, n_bytes};
+}
+
+void weft__gpu_patch_written(weft__gpu *gpu, const weft__gpu_buffer *buffer) {
+  for (const struct weft__gpu_patch *p = gpu->pieces.patches; p; p = p->next)
+    if (p->buffer == buffer) copy_patch(gpu, p, true);
+}
+
+void weft__gpu_patches_release(weft__gpu *gpu) {
+  while (gpu->pieces.patches) {
+    struct weft__gpu_patch *p = gpu->pieces.patches;
+    gpu->pieces.patches = p->next;
+    weft__gpu_free_buffer(gpu, p->buffer, (size_t)p->n_bytes);
+    weft_free(p);
+  }
+  gpu->pieces.status = WEFT_OK;
+}
