@@ -142,8 +142,18 @@ static const shape SHAPES[] = {
     {1, 9, 9, 1, 1, 65, WEFT_MASK_CAUSAL, 100},
 };
 
+/* A GPU makes kernels for each size of heads, which takes a while in software: all sizes run on one generation, with the
+ * device's own limits; elsewhere two that need either way to bind tensors, and the largest where memory is scarce. */
+static bool is_run(const test_device *d, const shape *s) {
+  bool is_other = !strcmp(d->variant, "gpu v22") || !strcmp(d->variant, "gpu checked");
+  bool is_scarce = !strcmp(d->variant, "gpu lowest limits");
+  if (!is_other && !is_scarce) return true;
+  return s->head_size == 7 || s->head_size == 64 || (s->head_size == 256 && is_scarce);
+}
+
 static void check_shapes(test_device *d) {
-  for (size_t i = 0; i < WEFT_COUNT(SHAPES); i++) check_shape(d, &SHAPES[i]);
+  for (size_t i = 0; i < WEFT_COUNT(SHAPES); i++)
+    if (is_run(d, &SHAPES[i])) check_shape(d, &SHAPES[i]);
 }
 
 static void attention_is_the_formula(void **state) {
@@ -228,12 +238,6 @@ static operands random_operands(test_device *d, const shape *s) {
 static void new_gradients(test_device *d, const operands *o, weft_tensor **grads) {
   const weft_tensor *const of[] = {o->q, o->k, o->v};
   for (int i = 0; i < 3; i++) grads[i] = weft_tensor_new(d->scope, WEFT_F32, of[i]->rank, of[i]->shape);
-}
-
-/* A GPU makes kernels for each size of heads, which takes a while in software: there each kernel runs once or twice. */
-static bool is_run(const test_device *d, const shape *s) {
-  if (!test_is_gpu(d)) return true;
-  return s->head_size == 7 || s->head_size == 64 || (s->head_size == 256 && !strcmp(d->variant, "gpu lowest limits"));
 }
 
 static void check_gradients(test_device *d) {

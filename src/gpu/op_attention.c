@@ -15,8 +15,11 @@ typedef struct tiles {
 enum { MAX_HEAD_SIZE = 256, QUAD_BYTES = 16 };
 
 /* The first that take the head and fit the device are used; the last fit every device. */
-static const tiles FORWARD[] = {{128, 64, 64, 8, 16, 16, 16}, {256, 64, 64, 16, 16, 16, 8}, {256, 32, 32, 8, 8, 16, 8}};
-static const tiles BACKWARD[] = {{64, 64, 64, 8, 16, 16, 16}, {256, 64, 64, 16, 16, 16, 8}, {256, 32, 32, 8, 8, 16, 8}};
+static const tiles FORWARD[] = {{64, 64, 64, 8, 16, 32, 32},
+                                {128, 64, 64, 8, 16, 32, 16},
+                                {256, 64, 64, 16, 16, 16, 8},
+                                {256, 32, 32, 8, 8, 16, 8}};
+static const tiles BACKWARD[] = {{64, 64, 64, 8, 16, 32, 32}, {256, 64, 64, 16, 16, 16, 8}, {256, 32, 32, 8, 8, 16, 8}};
 enum { MIN_ROWS = 32 }; /* of all of them */
 
 /* Without a mask: the first query's place among the keys, beyond all of them, and a window that reaches back to the first. */
