@@ -260,7 +260,7 @@ static void check_composites(test_device *d) {
                                         {WEFT_Q4_K, WEFT_Q6_K, WEFT_Q5_0},
                                         {WEFT_BF16, WEFT_IQ4_XS, WEFT_MXFP4}};
   for (size_t t = 0; t < WEFT_COUNT(TYPES); t++)
-    for (size_t r = 0; r < WEFT_COUNT(ROWS); r++) {
+    for (size_t r = 0; r < WEFT_COUNT(ROWS); r += test_is_gpu(d) ? 3 : 1) {
       const int64_t columns[] = {33, 16, 7};
       weft_tensor *in[4];
       problem p[3];
@@ -286,6 +286,9 @@ static void check_composites(test_device *d) {
 static void test_composites(void **state) {
   (void)state;
   test_each_device(2, check_composites);
+  setenv("WEFT_STRICT", "1", 1);
+  test_each_gpu(WEFT_FAST, check_composites);
+  unsetenv("WEFT_STRICT");
 }
 
 /* ---- what results must not depend on ---- */

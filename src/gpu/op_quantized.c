@@ -2,8 +2,8 @@
  *
  * q8_0 and q4_0 are packed: on the device such a weight [M,K] is two arrays in one buffer: the quants, [M][K/32] blocks of 8 or 4 words in the file's
  * order, and from the next multiple of SCALE_ALIGNMENT bytes on the scales, [M][(K/32 + 1) / 2] pairs of f16.
- * Fast arithmetic quantises the activations on the device and multiplies integers; exact arithmetic makes the weights f32
- * for the occasion, and so do other formats, which stay as stored. */
+ * Fast arithmetic quantises the activations on the device and multiplies integers; exact arithmetic makes the weights f32,
+ * in registers for few rows, else for the occasion in memory, as is done with other formats, which stay as stored. */
 #include "gpu/gpu.h"
 
 #include <string.h> /* memcpy, memset */
@@ -178,7 +178,7 @@ weft_status weft__gpu_quantize(weft__backend *backend, const weft__op_call *call
   return status;
 }
 
-/* ---- fast arithmetic ---- */
+/* ---- packed weights as they are: fast arithmetic, and few rows in exact arithmetic ---- */
 
 /* Elements from row to row of rows of f32. */
 static int64_t row_stride(const weft_tensor *a) { return a->rank == 2 ? a->strides[0] : weft__n_cols(a); }
@@ -228,22 +228,25 @@ static weft_status quantize(const piece *c, activations *x) {
 
 /* How a product of few rows is shared out. */
 typedef struct matvec_shape {
-  uint32_t threads, lanes, rows, unroll, chunk; /* constants of the kernel */
+  uint32_t threads, lanes, rows, unroll, chunk, x_block; /* constants of the kernel */
 } matvec_shape;
 
-/* Workgroups own as many rows of W as leave no device idle, since each of them quantises all of x. */
-static matvec_shape shape_matvec(int64_t n, int64_t m) {
-  matvec_shape s = {.threads = 256, .lanes = 16, .rows = 2, .unroll = n == 1 ? 4 : 2, .chunk = 128};
+/* Workgroups own as many rows of W as leave no device idle, since each of them quantises all of x.  Chunks of x are of equal
+ * size in workgroup memory, but for f32 twice that. */
+static matvec_shape shape_matvec(bool is_exact, int64_t n, int64_t m) {
+  matvec_shape s = {.threads = 256, .lanes = 16, .rows = 2, .unroll = n == 1 ? 4 : 2, .chunk = 128, .x_block = 2};
   if (n > 1) s.chunk = n == 2 ? 64 : 32;
   if (m < SMALL_MATVEC_ROWS) s.threads = 64;
   if (m >= LARGE_MATVEC_ROWS && n == 1) s.rows = 4, s.unroll = 2;
+  if (is_exact) s.chunk /= 2, s.x_block = 8;
+  if (is_exact && n > 2) s.unroll = 1, s.threads = 64; /* or the partial sums would need more room than there is */
   return s;
 }
 
-/* Few rows: the kernel quantises them itself. */
+/* Few rows: the kernel quantises them itself, or in exact arithmetic makes the weights f32 in registers. */
 static weft_status dispatch_matvec(const piece *c) {
   int64_t k = weft__n_cols(c->a), stride = row_stride(c->a);
-  matvec_shape s = shape_matvec(c->n, c->w_n);
+  matvec_shape s = shape_matvec(c->gpu->is_exact, c->n, c->w_n);
   uint32_t group_rows = s.threads / s.lanes * s.rows;
   weft__gpu_matvec_quantized_params p = {.m = (uint32_t)c->w_n,
                                          .k = (uint32_t)k,
@@ -261,6 +264,7 @@ static weft_status dispatch_matvec(const piece *c) {
                                         {"ROWS", s.rows},
                                         {"UNROLL", s.unroll},
                                         {"CHUNK", s.chunk},
+                                        {"X_BLOCK", s.x_block},
                                         {"THREADS", s.threads},
                                         {"ALIGNED", is_aligned},
                                         {NULL, 0}};
@@ -299,8 +303,8 @@ static weft_status multiply_rows(piece c) {
   return status;
 }
 
-static weft_status product_fast(weft__gpu *gpu, const weft_tensor *a, const weft_tensor *w, const layout *l,
-                                const weft_tensor *y) {
+static weft_status product_packed(weft__gpu *gpu, const weft_tensor *a, const weft_tensor *w, const layout *l,
+                                  const weft_tensor *y) {
   int64_t n_rows = weft__n_rows(a), window;
   weft_status status = rows_of_window(gpu, weft__max_i64(row_stride(a), w->shape[0]), &window);
   if (window > MAX_GRID_ROWS) window = MAX_GRID_ROWS;
@@ -377,14 +381,14 @@ static bool are_f32_rows(const weft_tensor *a) {
 
 weft_status weft__gpu_product_quantized(weft__gpu *gpu, const weft_tensor *a, const weft_tensor *w,
                                         const weft_tensor *y) {
-  bool is_fast = w->storage->layout == WEFT__LAYOUT_PACKED && !gpu->is_exact && w->shape[1] > 0;
-  if (!is_fast) return product_in_f32(gpu, a, w, y);
+  bool is_packed = w->storage->layout == WEFT__LAYOUT_PACKED && w->shape[1] > 0;
+  if (!is_packed || (gpu->is_exact && weft__n_rows(a) > MAX_MATVEC_INPUTS)) return product_in_f32(gpu, a, w, y);
   layout l = layout_of_tensor(w);
-  if (are_f32_rows(a)) return product_fast(gpu, a, w, &l, y);
+  if (are_f32_rows(a)) return product_packed(gpu, a, w, &l, y);
   weft_tensor copy;
   weft__storage storage;
   weft_status status = weft__gpu_make_f32(gpu, a, &copy, &storage);
-  if (!status) status = product_fast(gpu, &copy, w, &l, y);
+  if (!status) status = product_packed(gpu, &copy, w, &l, y);
   if (storage.buffer) weft__gpu_free(&gpu->base, storage.buffer, storage.n_bytes);
   return status;
 }

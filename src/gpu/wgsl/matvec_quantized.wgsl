@@ -1,5 +1,6 @@
 // matvec_quantized: y = x W^T for few rows of x, W in blocks of 32 with a scale each: x is quantised likewise by each
-// workgroup on its way in, dot products are in integers, one float step a half or whole block.
+// workgroup on its way in, dot products are in integers, one float step a half or whole block.  In exact arithmetic x stays
+// f32, and the weights become so in registers.
 //
 // Shapes: W [m][n_blocks] blocks of 8 (BITS 8) or 4 words (BITS 4: the low nibbles are columns 0 to 15, the high ones 16
 // to 31, value + 8); scales [m][(n_blocks + 1) / 2] pairs of f16.  a [N_X,k] f32, rows a_stride apart; y [N_X][m], rows
@@ -16,6 +17,7 @@ const ROWS = 2u;
 const LANES = 16u;
 const UNROLL = 4u;
 const CHUNK = 128u;
+const X_BLOCK = 2u; // quads of a block of x: 2 of bytes, 8 of f32 in exact arithmetic
 const THREADS = 256u;
 const ALIGNED = true; // rows of x are whole quads, on boundaries of quads
 
@@ -27,8 +29,10 @@ const STEP = UNROLL * LANES;
 const CHUNK_STEPS = CHUNK * QUADS / STEP;
 const CHUNK_WORDS = CHUNK * 8u;
 const WORDS = CHUNK_WORDS * N_X / THREADS; // that an invocation quantises
-const X_QUADS = CHUNK * 2u * N_X;
+const X_QUADS = CHUNK * X_BLOCK * N_X;
 const X_SCALES = CHUNK * N_X;
+const LARGEST = CHUNK * 2u * N_X;
+const WORDS_OF_QUAD = 32u / BITS; // of x, that meet a quad of W
 const PARTIAL = GROUP_ROWS * N_X * (LANES + 1u); // one more spreads rows over the banks
 
 @group(0) @binding(0) var<storage, read> w: array<vec4<u32>>;
@@ -36,10 +40,11 @@ const PARTIAL = GROUP_ROWS * N_X * (LANES + 1u); // one more spreads rows over t
 @group(0) @binding(2) var<storage, read> a: array<vec4<f32>>;
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;
 
-// Quads as they meet those of W: of BITS 4 the first halves of the blocks, then the second ones.
+// Quads as they meet those of W, neighbours side by side: of BITS 4 the first halves of the blocks, then the second ones.  Of
+// f32 all that meet the first words of quads of W, and so on.
 var<workgroup> x: array<vec4<u32>, X_QUADS>;
 var<workgroup> x_scale: array<f32, X_SCALES>;
-var<workgroup> largest: array<vec4<u32>, X_QUADS>;
+var<workgroup> largest: array<vec4<u32>, LARGEST>;
 var<workgroup> partial: array<f32, PARTIAL>;
 
 fn dot16(l: vec4<u32>, r: vec4<u32>, sum: i32) -> i32 {
@@ -72,6 +77,13 @@ fn x_quad(row: u32, column: u32) -> vec4<f32> {
     }
   }
   return quad;
+}
+
+// Where word i of a chunk of a row of x stands.
+fn exact_place(i: u32) -> u32 {
+  let block = i / 8u;
+  let word = i % 8u;
+  return select(word * CHUNK + block, word % 4u * CHUNK * 2u + block * 2u + word / 4u, BITS == 8u);
 }
 
 @compute @workgroup_size(THREADS)
@@ -108,7 +120,15 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
         d[u * ROWS + r] = select(0.0, pair[block % 2u], i < n_quads);
       }
     }
-    if (is_chunk) {
+    if (is_chunk && X_BLOCK == 8u) {
+      workgroupBarrier(); // the last chunk was read
+      // @unroll
+      for (var i = 0u; i < WORDS; i++) {
+        let word = i * THREADS + t;
+        x[word / CHUNK_WORDS * CHUNK_WORDS + exact_place(word % CHUNK_WORDS)] = bitcast<vec4<u32>>(fetched[i]);
+      }
+      workgroupBarrier();
+    } else if (is_chunk) {
       // d = max |x| / 127, q = x / d to the nearest.  Sizes are compared as integers, in which infinities and NaN are the
       // largest: they make d one of them.
       // @unroll
@@ -137,15 +157,39 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
       let i = step % CHUNK_STEPS * STEP + u * LANES + lane;
       // @unroll
       for (var c = 0u; c < N_X; c++) {
-        let d_x = x_scale[c * CHUNK + i / QUADS];
-        let low = x[c * CHUNK * 2u + i];
-        if (BITS == 8u) {
+        if (X_BLOCK == 8u) {
+          var sums: array<f32, ROWS>;
           // @unroll
           for (var r = 0u; r < ROWS; r++) {
-            let sum = dot16(quads[u * ROWS + r], low, 0);
+            sums[r] = 0.0;
+          }
+          // @unroll
+          for (var word = 0u; word < WORDS_OF_QUAD; word++) {
+            let right = bitcast<vec4<f32>>(x[c * CHUNK_WORDS + word * CHUNK * QUADS + i]);
+            // @unroll
+            for (var r = 0u; r < ROWS; r++) {
+              var bytes = quads[u * ROWS + r][word % 4u];
+              if (BITS == 4u) {
+                bytes = signed_nibbles(bytes >> (word / 4u * 4u));
+              }
+              sums[r] += dot(vec4<f32>(unpack4xI8(bytes)), right);
+            }
+          }
+          // @unroll
+          for (var r = 0u; r < ROWS; r++) {
+            acc[r * N_X + c] = fma(sums[r], d[u * ROWS + r], acc[r * N_X + c]);
+          }
+        } else if (BITS == 8u) {
+          let d_x = x_scale[c * CHUNK + i / QUADS];
+          let all = x[c * CHUNK * 2u + i];
+          // @unroll
+          for (var r = 0u; r < ROWS; r++) {
+            let sum = dot16(quads[u * ROWS + r], all, 0);
             acc[r * N_X + c] = fma(f32(sum), d[u * ROWS + r] * d_x, acc[r * N_X + c]);
           }
         } else {
+          let d_x = x_scale[c * CHUNK + i / QUADS];
+          let low = x[c * CHUNK * 2u + i];
           let high = x[c * CHUNK * 2u + CHUNK + i];
           // @unroll
           for (var r = 0u; r < ROWS; r++) {
