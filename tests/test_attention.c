@@ -223,8 +223,9 @@ static void check_shapes(test_device *d) {
     int64_t n_heads, n_kv_heads, head_size;
   } SHAPES[] = {{1, 1, 1},  {2, 1, 7},   {9, 3, 64}, {4, 4, 16},  {6, 2, 63},  {5, 1, 65},
                 {2, 2, 80}, {8, 2, 128}, {3, 1, 96}, {2, 1, 256}, {1, 1, 288}, {40, 2, 32}};
-  /* A GPU compiles a kernel for every shape and dtype: of the dtypes it takes turns. */
-  for (size_t i = 0; i < WEFT_COUNT(SHAPES); i++)
+  /* A GPU compiles a kernel for every shape and dtype: of the dtypes it takes turns, of the shapes some. */
+  size_t step = !test_is_gpu(d) || !strncmp(d->variant, "gpu v29", 7) ? 1 : 5;
+  for (size_t i = 0; i < WEFT_COUNT(SHAPES); i += step)
     for (size_t t = test_is_gpu(d) ? i % 3 : 0; t < WEFT_COUNT(DTYPES); t += test_is_gpu(d) ? 3 : 1)
       if (DTYPES[t] != WEFT_Q8_0 || SHAPES[i].head_size % 32 == 0)
         check_shape(d, SHAPES[i].n_heads, SHAPES[i].n_kv_heads, SHAPES[i].head_size, DTYPES[t], 0);
@@ -276,6 +277,7 @@ static void test_missing_blocks(void **state) {
 
 /* With more threads than key/value heads the rows of one token are cut: 20 of them, in 4 tasks at 100 positions. */
 static void check_many_threads(test_device *d) {
+  if (test_is_gpu(d)) return; /* which has no such threads */
   check_shape(d, 40, 2, 64, WEFT_F16, 0);
   check_shape(d, 40, 2, 64, WEFT_Q8_0, 0);
 }

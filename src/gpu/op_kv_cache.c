@@ -138,6 +138,7 @@ weft_status weft__gpu_paged_attention(weft__backend *backend, const weft__op_cal
                                         {"ROWS", rows},
                                         {"DEPTH", ((uint32_t)at.head_size + lanes - 1) / lanes},
                                         {"LANES", lanes},
+                                        {"VALUES_EACH", (uint32_t)weft__min_i64(8, WEFT_KV_BLOCK * lanes / STEP)},
                                         {"Q_SIZE", rows * (uint32_t)at.head_size},
                                         {NULL, 0}};
   return weft__gpu_dispatch(gpu, WEFT__KERNEL_paged_attention, constants, ranges, &p,

@@ -18,6 +18,8 @@ const DEPTH = 1u;    // dimensions of an invocation: DEPTH * LANES >= D
 const LANES = 64u;   // invocations side by side in a row of values; a power of two
 const Q_SIZE = 256u; // ROWS * D or more
 const SLICES = STEP / LANES;
+const KEYS_EACH = 8u;   // loads of an invocation in flight
+const VALUES_EACH = 4u; // the same of values, at most 32 / SLICES
 const N_SUMS = ROWS * DEPTH;
 const N_WEIGHTS = ROWS * STEP;
 const N_BLOCKS = STEP / 32;
@@ -76,7 +78,7 @@ fn half_of(word: u32, index: u32) -> f32 {
   return unpack2x16float(word)[index % 2u];
 }
 
-// Element `index` of the keys of a head that begin at word `head`; for q8_0 without its scale, that of `scale_index`.
+// Element `index` of the keys of a head that begin at word `head`; for q8_0 without its scale.
 fn key_at(head: u32, index: u32) -> f32 {
   if (DTYPE == 4u) {
     return signed_byte(keys[head + index / 4u], index);
@@ -97,36 +99,48 @@ fn value_at(head: u32, d: u32, in_block: u32) -> f32 {
   return real_in(values[head + word_at(DTYPE, index)], DTYPE, index);
 }
 
-// Scores of all rows with one position's key.
-fn scores_at(head: u32, in_block: u32) -> array<f32, ROWS> {
-  var sums: array<f32, ROWS>;
-  if (DTYPE == 4u) {
-    for (var part = 0u; part < p.d / 32u; part++) {
-      var sub: array<f32, ROWS>;
+// Adds to sums the products of all rows with elements first .. first + KEYS_EACH of one position's key, whose loads are all
+// in flight, times a scale.
+fn add_products(sums: ptr<function, array<f32, ROWS>>, head: u32, first: u32, in_block: u32) {
+  var k: array<f32, KEYS_EACH>;
+  // @unroll
+  for (var i = 0u; i < KEYS_EACH; i++) {
+    k[i] = 0.0;
+    if (first + i < p.d) {
+      k[i] = key_at(head, (first + i) * 32u + in_block);
+    }
+  }
+  // @unroll
+  for (var i = 0u; i < KEYS_EACH; i++) {
+    if (first + i < p.d) {
       // @unroll
       for (var r = 0u; r < ROWS; r++) {
-        sub[r] = 0.0;
-      }
-      for (var d = part * 32u; d < part * 32u + 32u; d++) {
-        let k = key_at(head, d * 32u + in_block);
-        // @unroll
-        for (var r = 0u; r < ROWS; r++) {
-          sub[r] = fma(queries[r * p.d + d], k, sub[r]);
-        }
-      }
-      let scale = key_scale(head, part * 32u + in_block);
-      // @unroll
-      for (var r = 0u; r < ROWS; r++) {
-        sums[r] = fma(sub[r], scale, sums[r]);
+        (*sums)[r] = fma(queries[r * p.d + first + i], k[i], (*sums)[r]);
       }
     }
-  } else {
-    for (var d = 0u; d < p.d; d++) {
-      let k = key_at(head, d * 32u + in_block);
-      // @unroll
-      for (var r = 0u; r < ROWS; r++) {
-        sums[r] = fma(queries[r * p.d + d], k, sums[r]);
-      }
+  }
+}
+
+// Scores of all rows with one position's key; those of q8_0 are scaled a block of 32 at a time.
+fn scores_at(head: u32, in_block: u32) -> array<f32, ROWS> {
+  var sums: array<f32, ROWS>;
+  let part = select(p.d, 32u, DTYPE == 4u);
+  for (var first = 0u; first < p.d; first += part) {
+    var of_part: array<f32, ROWS>;
+    // @unroll
+    for (var r = 0u; r < ROWS; r++) {
+      of_part[r] = 0.0;
+    }
+    for (var d = first; d < first + part; d += KEYS_EACH) {
+      add_products(&of_part, head, d, in_block);
+    }
+    var scale = 1.0;
+    if (DTYPE == 4u) {
+      scale = key_scale(head, first + in_block);
+    }
+    // @unroll
+    for (var r = 0u; r < ROWS; r++) {
+      sums[r] = fma(of_part[r], scale, sums[r]);
     }
   }
   return sums;
@@ -240,19 +254,29 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
         }
       }
       workgroupBarrier();
-      for (var j = slice; j < min(STEP, end - step); j += SLICES) {
-        let of_position = blocks[j / 32u];
-        if (of_position >= 0) {
-          let head = p.values_offset + (u32(of_position) * p.n_kv_heads + kv_head) * p.head_words;
-          // @unroll
-          for (var k = 0u; k < DEPTH; k++) {
-            let d = lane + k * LANES;
-            if (d < p.d) {
-              let value = value_at(head, d, j % 32u);
-              // @unroll
-              for (var r = 0u; r < ROWS; r++) { // what a row does not see may be no number
-                let weight = weights[r * STEP + j];
-                sums[r * DEPTH + k] = select(fma(weight, value, sums[r * DEPTH + k]), sums[r * DEPTH + k], weight == 0.0);
+      for (var i = 0u; i < N_BLOCKS; i++) {
+        let of_positions = blocks[i];
+        if (of_positions >= 0) {
+          let head = p.values_offset + (u32(of_positions) * p.n_kv_heads + kv_head) * p.head_words;
+          for (var first = slice; first < 32u; first += VALUES_EACH * SLICES) {
+            // @unroll
+            for (var k = 0u; k < DEPTH; k++) {
+              let d = lane + k * LANES;
+              if (d < p.d) {
+                var value: array<f32, VALUES_EACH>;
+                // @unroll
+                for (var j = 0u; j < VALUES_EACH; j++) {
+                  value[j] = value_at(head, d, first + j * SLICES);
+                }
+                // @unroll
+                for (var j = 0u; j < VALUES_EACH; j++) {
+                  // @unroll
+                  for (var r = 0u; r < ROWS; r++) { // what a row does not see may be no number
+                    let weight = weights[r * STEP + i * 32u + first + j * SLICES];
+                    let sum = fma(weight, value[j], sums[r * DEPTH + k]);
+                    sums[r * DEPTH + k] = select(sum, sums[r * DEPTH + k], weight == 0.0);
+                  }
+                }
               }
             }
           }
