@@ -114,7 +114,7 @@ static const int64_t LENGTHS[] = {1, 7, 63, 65, 257, 4096, 5003};
 
 static void references_are_gradients(void **state) {
   (void)state;
-  for (size_t i = 0; i < WEFT_COUNT(LENGTHS) - 2; i++)
+  for (size_t i = 0; i < WEFT_COUNT(LENGTHS); i++)
     for (int is_centred = 0; is_centred < 2; is_centred++)
       check_differences(&(norm_case){is_centred, 1e-3, LENGTHS[i]});
 }
@@ -276,6 +276,40 @@ static void offsets_cost_nothing(void **state) {
   test_each_device(N_THREADS, check_offset);
 }
 
+/* ---- gradients of gain and bias ---- */
+
+/* dgain = sum of dy * xhat and dbias = sum of dy, over the rows. */
+static void check_parameters(test_device *d) {
+  enum { N_ROWS = 9 };
+  const weft_sum_attrs over_rows = {1, {0}, 0};
+  for (size_t k = 0; k < 5; k++)
+    for (int is_centred = 0; is_centred < 2; is_centred++) {
+      const norm_case c = {is_centred, 1e-5, LENGTHS[k]};
+      size_t n = (size_t)c.n;
+      weft_tensor *a = test_random(d, TEST_SHAPE(N_ROWS, c.n), 2, 10 + k), *x = xhat_of(d, is_centred, a, 1e-5f);
+      weft_tensor *dy = test_random(d, TEST_SHAPE(N_ROWS, c.n), 3, 20 + k);
+      double *in = test_values(a), *up = test_values(dy), *row = test_doubles(n);
+      double *dgain = test_doubles(n), *dbias = test_doubles(n), *tolerance = test_doubles(n);
+      for (size_t r = 0; r < N_ROWS; r++) {
+        xhat_row(&c, in + r * n, row);
+        for (size_t i = 0; i < n; i++) {
+          dgain[i] += up[r * n + i] * row[i];
+          dbias[i] += up[r * n + i];
+          tolerance[i] += (8 + sum_units(c.n)) * TEST_ROUNDING * fabs(up[r * n + i]) * (fabs(row[i]) + 1);
+        }
+      }
+      test_compare("dgain", d, weft_sum(d->scope, weft_mul(d->scope, dy, x), &over_rows), dgain, tolerance, 0, 0);
+      test_compare("dbias", d, weft_sum(d->scope, dy, &over_rows), dbias, tolerance, 0, 0);
+      double *all[] = {in, up, row, dgain, dbias, tolerance};
+      for (size_t i = 0; i < WEFT_COUNT(all); i++) free(all[i]);
+    }
+}
+
+static void gains_and_biases_have_gradients(void **state) {
+  (void)state;
+  test_each_device(N_THREADS, check_parameters);
+}
+
 /* ---- NaN ---- */
 
 /* A NaN anywhere makes its own row NaN, and no other row. */
@@ -305,9 +339,13 @@ static void nan_spoils_its_row_alone(void **state) {
 int main(void) {
   test_use_gpus();
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(references_are_gradients),   cmocka_unit_test(norms_are_their_formulas),
-      cmocka_unit_test(any_view_and_dtype_will_do), cmocka_unit_test(the_range_of_f32_is_no_limit),
-      cmocka_unit_test(offsets_cost_nothing),       cmocka_unit_test(nan_spoils_its_row_alone),
+      cmocka_unit_test(references_are_gradients),
+      cmocka_unit_test(norms_are_their_formulas),
+      cmocka_unit_test(any_view_and_dtype_will_do),
+      cmocka_unit_test(the_range_of_f32_is_no_limit),
+      cmocka_unit_test(offsets_cost_nothing),
+      cmocka_unit_test(nan_spoils_its_row_alone),
+      cmocka_unit_test(gains_and_biases_have_gradients),
   };
   return cmocka_run_group_tests_name("ops_norm", tests, NULL, NULL);
 }
