@@ -101,7 +101,8 @@ weft_tensor *weft__lower_conv2d_grad_input(weft_scope *scope, const weft__op_cal
   return gather_rounds(scope, &c, (int64_t[]){c.n_images, c.n_channels, c.s.in[0], c.s.in[1]}, convolve_back);
 }
 
-/* The sum of the rounds' products dy columns^T, in their order. */
+/* The sum of the rounds' products columns dy^T, in their order; then it is turned.  Filters are many and even in number where
+ * the elements of a window may be 27 or 147, and products have the even extent innermost. */
 weft_tensor *weft__lower_conv2d_grad_weight(weft_scope *scope, const weft__op_call *call) {
   weft_tensor *x = call->in[0], *dy = call->in[1], *sum = NULL;
   convolution c = get_convolution(call, x->shape[0], x->shape[1], dy->shape[1]);
@@ -112,7 +113,7 @@ weft_tensor *weft__lower_conv2d_grad_weight(weft_scope *scope, const weft__op_ca
     weft_scope *round;
     if (weft_scope_open(&round, weft__scope_device(scope), scope)) return NULL;
     int64_t n = weft__min_i64(c.per_round, c.n_images - first);
-    weft_tensor *part = weft_matmul(round, dy_of(round, &c, first, n), columns_of(round, &c, first, n),
+    weft_tensor *part = weft_matmul(round, columns_of(round, &c, first, n), dy_of(round, &c, first, n),
                                     &(weft_matmul_attrs){.transpose_b = 1});
     if (first > 0) part = weft_add(round, sum, part);
     weft_tensor *before = sum;
@@ -122,5 +123,6 @@ weft_tensor *weft__lower_conv2d_grad_weight(weft_scope *scope, const weft__op_ca
     if (!sum) return NULL;
     first += n;
   } while (first < c.n_images);
+  sum = weft_contiguous(scope, weft_permute(scope, sum, (const int[]){1, 0}));
   return weft_reshape(scope, sum, 4, (int64_t[]){c.n_filters, c.n_channels, c.s.kernel[0], c.s.kernel[1]});
 }
