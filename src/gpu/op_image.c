@@ -125,11 +125,13 @@ static int64_t images_per_window(const weft__gpu *gpu, const weft_tensor *t) {
   return t->strides[0] == 0 ? weft__max_i64(t->shape[0], 1) : room / t->strides[0] + 1;
 }
 
-static weft_status pool(weft__gpu *gpu, const weft__sliding *s, const weft_tensor *a, const weft_tensor *y) {
+/* The largest elements, or their places. */
+static weft_status pool(weft__gpu *gpu, const weft__sliding *s, const weft_tensor *a, bool wants_places,
+                        const weft_tensor *y) {
   weft__gpu_image_params p = image_params(s, a->shape[0], a->shape[1]);
   set_image_strides(&p, a);
   p.n = (uint32_t)weft_tensor_numel(y);
-  const weft__wgsl_const constants[] = {{"DTYPE", a->dtype}, {NULL, 0}};
+  const weft__wgsl_const constants[] = {{"DTYPE", a->dtype}, {"PLACES", wants_places}, {NULL, 0}};
   const weft__gpu_range ranges[] = {weft__gpu_window(gpu, a, 0, weft__gpu_span(a), &p.a_offset),
                                     weft__gpu_window(gpu, y, 0, p.n, &p.y_offset)};
   return weft__gpu_dispatch(gpu, WEFT__KERNEL_max_pool2d, constants, ranges, &p, n_groups(p.n));
@@ -147,25 +149,36 @@ weft_status weft__gpu_max_pool2d(weft__backend *backend, const weft__op_call *ca
   for (int64_t first = 0; first < a->shape[0] && !status; first += n) {
     int64_t count = weft__min_i64(n, a->shape[0] - first);
     const weft_tensor some = images_of(a, first, count), y = images_of(call->out, first, count);
-    status = pool(gpu, &s, &some, &y);
+    status = pool(gpu, &s, &some, false, &y);
   }
   return status;
 }
 
+/* The places of the windows' largest elements are found first, so that each element looks at few of them. */
 static weft_status pool_grad(weft__gpu *gpu, const weft__sliding *s, const weft_tensor *a, const weft_tensor *dy,
                              const weft_tensor *y) {
+  weft__storage storage = {.backend = &gpu->base, .n_bytes = (size_t)weft_tensor_numel(dy) * sizeof(uint32_t)};
+  weft_tensor places = *dy;
+  places.dtype = WEFT_I32;
+  places.offset = 0;
+  places.storage = &storage;
+  weft__shape_strides(places.rank, places.shape, places.strides);
+  weft_status status = weft__gpu_alloc(&gpu->base, storage.n_bytes, &storage.buffer);
+  if (status) return status;
+  status = pool(gpu, s, a, true, &places);
   weft__gpu_image_params p = image_params(s, a->shape[0], a->shape[1]);
-  set_image_strides(&p, a);
   p.b_image = (uint32_t)dy->strides[0];
   p.b_channel = (uint32_t)dy->strides[1];
   p.b_row = (uint32_t)dy->strides[2];
   p.b_column = (uint32_t)dy->strides[3];
   p.n = (uint32_t)weft_tensor_numel(y);
-  const weft__wgsl_const constants[] = {{"DTYPE", a->dtype}, {"B_DTYPE", dy->dtype}, {NULL, 0}};
-  const weft__gpu_range ranges[] = {weft__gpu_window(gpu, a, 0, weft__gpu_span(a), &p.a_offset),
+  const weft__wgsl_const constants[] = {{"B_DTYPE", dy->dtype}, {NULL, 0}};
+  const weft__gpu_range ranges[] = {weft__gpu_window(gpu, &places, 0, weft_tensor_numel(&places), &p.a_offset),
                                     weft__gpu_window(gpu, dy, 0, weft__gpu_span(dy), &p.b_offset),
                                     weft__gpu_window(gpu, y, 0, p.n, &p.y_offset)};
-  return weft__gpu_dispatch(gpu, WEFT__KERNEL_max_pool2d_grad, constants, ranges, &p, n_groups(p.n));
+  if (!status) status = weft__gpu_dispatch(gpu, WEFT__KERNEL_max_pool2d_grad, constants, ranges, &p, n_groups(p.n));
+  weft__gpu_free(&gpu->base, storage.buffer, storage.n_bytes);
+  return status;
 }
 
 weft_status weft__gpu_max_pool2d_grad(weft__backend *backend, const weft__op_call *call) {
@@ -175,6 +188,7 @@ weft_status weft__gpu_max_pool2d_grad(weft__backend *backend, const weft__op_cal
   if (weft_tensor_numel(a) == 0) return WEFT_OK;
   int64_t n = weft__min_i64(images_per_window(gpu, a), images_per_window(gpu, call->out));
   n = weft__min_i64(n, images_per_window(gpu, dy));
+  n = weft__min_i64(n, weft__gpu_window_elements(gpu) / weft__max_i64(dy->shape[1] * s.out[0] * s.out[1], 1));
   if (n == 0 || !is_countable(&s)) return too_large(gpu, "max_pool2d_grad");
   weft_status status = WEFT_OK;
   for (int64_t first = 0; first < a->shape[0] && !status; first += n) {

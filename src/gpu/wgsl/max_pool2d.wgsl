@@ -1,10 +1,12 @@
 // max_pool2d: the largest element under each window, by the keys of argmax: NaN is above all, zeros are equal.
 //
 // Shapes: a [N,C,H,W] of DTYPE by its strides; y p.n elements of [N,C,Ho,Wo], contiguous, written as bits.
-// A window that meets no element makes -inf.
+// A window that meets no element makes -inf.  With PLACES, y has the largest element's place in its channel instead (the
+// first among equals), 0xffffffff for none.
 // Invariant: the grid's surplus does nothing.
 
 const DTYPE = 0u;
+const PLACES = false;
 
 @group(0) @binding(0) var<storage, read> a: array<u32>;
 @group(0) @binding(1) var<storage, read_write> y: array<u32>;
@@ -20,7 +22,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
     let left = i32(i % p.out_width * p.stride_x) - i32(p.padding_x);
     let first = p.a_offset + plane / p.n_channels * p.a_image + plane % p.n_channels * p.a_channel;
     var key = 0u;
-    var largest = 0xff800000u;
+    var largest = select(0xff800000u, 0xffffffffu, PLACES);
     for (var ky = 0u; ky < p.kernel_height; ky++) {
       for (var kx = 0u; kx < p.kernel_width; kx++) {
         let at_y = top + i32(ky * p.dilation_y);
@@ -30,7 +32,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
           let value = real_in(a[word_at(DTYPE, at)], DTYPE, at);
           if (rank_key(value) > key) {
             key = rank_key(value);
-            largest = bitcast<u32>(value);
+            largest = select(bitcast<u32>(value), u32(at_y) * p.width + u32(at_x), PLACES);
           }
         }
       }
