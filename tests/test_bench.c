@@ -1,4 +1,4 @@
-/* test_bench.c - weft bench gemm, matvec and ops as their users meet them.
+/* test_bench.c - weft bench gemm, matvec, ops, attention and load as their users meet them.
  *
  * Times are whatever they are on this machine: the tests ask that they are there, in the cases asked for, and that what
  * is computed from them agrees. */
@@ -125,6 +125,12 @@ static void test_matvec(void **state) {
   root = take_json(WEFT_IN(NULL, "bench", "matvec", "16x256", "--device=cpu", "-r", "1", "--format=all", "--json"), 0);
   assert_int_equal(json_array_size(get(root, "cases")), WEFT_DTYPE_COUNT - 1);
   json_decref(root);
+  root = take_json(
+      WEFT_IN(NULL, "bench", "matvec", "30x64", "--device=cpu", "-r", "1", "--format=q8_0", "--rows=7", "--json"), 0);
+  const json_t *row = case_at(root, 0);
+  assert_near(get_number(row, "gflops"), 2e-6 * 7 * 30 * 64 / get_number(row, "median_ms"));
+  json_decref(root);
+  assert_error(WEFT_IN(NULL, "bench", "matvec", "--rows=7"), 2, "--rows");
   assert_error(WEFT_IN(NULL, "bench", "matvec", "--format=q8_0,q9"), 2, "'q9'");
   assert_error(WEFT_IN(NULL, "bench", "matvec", "3x64", "--format=q4_k"), 2, "multiple of 256");
   assert_error(WEFT_IN(NULL, "bench", "matvec", "300"), 2, "'300'");
@@ -133,19 +139,42 @@ static void test_matvec(void **state) {
   assert_error(WEFT_IN(no_gpu, "bench", "matvec", "3x3", "--device=0"), 3, "");
 }
 
+/* Each operator's row: its bytes, as a rate of the scale's and of the copy's. */
 static void assert_ops(const json_t *root) {
   static const struct {
     const char *name;
-    int n_tensors;
-  } ops[] = {{"scale 64x128", 2}, {"add 64x128", 3}, {"gelu 64x128", 2}, {"softmax 64x128", 2}};
+    double n_elements; /* read and written */
+  } ops[] = {{"scale 64x128", 2 * 64 * 128},
+             {"add 64x128", 3 * 64 * 128},
+             {"gelu 64x128", 2 * 64 * 128},
+             {"gelu_grad 64x128", 3 * 64 * 128},
+             {"softmax 64x128", 2 * 64 * 128},
+             {"softmax_grad 64x128", 3 * 64 * 128},
+             {"layer_norm 64x128", 2 * 64 * 128},
+             {"layer_norm_grad 64x128", 3 * 64 * 128},
+             {"rms_norm 64x128", 2 * 64 * 128},
+             {"rms_norm_grad 64x128", 3 * 64 * 128},
+             {"permute 64x128", 2 * 64 * 128},
+             {"transpose 64x128", 2 * 64 * 128},
+             {"sum_rows 64x128", 64 * 128},
+             {"sum_columns 64x128", 64 * 128},
+             {"embed_grad 64x128", (64 + 3 * 8192) * 128}};
   double copy = get_number(root, "copy_gb_per_s");
-  assert_int_equal(json_array_size(get(root, "cases")), 4);
-  for (size_t i = 0; i < 4; i++) {
+  assert_int_equal(json_array_size(get(root, "cases")), sizeof ops / sizeof *ops);
+  for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
     const json_t *row = case_at(root, i);
-    assert_case(row, ops[i].name, "gb_per_s", 4.0 * ops[i].n_tensors * 64 * 128,
-                get_number(case_at(root, 0), "gb_per_s"));
+    assert_case(row, ops[i].name, "gb_per_s", 4 * ops[i].n_elements, get_number(case_at(root, 0), "gb_per_s"));
     assert_near(get_number(row, "fraction_of_copy"), get_number(row, "gb_per_s") / copy);
   }
+}
+
+/* 16 does not divide the rows: there is nothing to permute. */
+static void test_odd_ops(void **state) {
+  (void)state;
+  json_t *root = take_json(WEFT_IN(NULL, "bench", "ops", "3x5", "--device=cpu", "-r", "1", "--json"), 0);
+  assert_int_equal(json_array_size(get(root, "cases")), 14);
+  for (size_t i = 0; i < 14; i++) assert_string_not_equal(get_text(case_at(root, i), "name"), "permute 3x5");
+  json_decref(root);
 }
 
 static void test_ops(void **state) {
@@ -159,6 +188,32 @@ static void test_ops(void **state) {
   assert_non_null(strstr(r.out, "of scale"));
   run_clear(&r);
   assert_error(WEFT_IN(NULL, "bench", "ops", "64x"), 2, "'64x'");
+}
+
+/* ---- attention ---- */
+
+static void assert_attention(const json_t *root) {
+  assert_int_equal(json_array_size(get(root, "cases")), 2);
+  for (size_t i = 0; i < 2; i++) {
+    const json_t *row = case_at(root, i);
+    double median_ms = get_number(row, "median_ms"), min_ms = get_number(row, "min_ms");
+    assert_string_equal(get_text(row, "name"), i ? "forward + backward 2x70x24" : "forward 2x70x24");
+    assert_true(min_ms > 0 && min_ms <= median_ms);
+    assert_near(get_number(row, "gflops"), 1e-6 * (i ? 14 : 4) * 2 * 70 * 70 / 2 * 24 / median_ms);
+  }
+}
+
+static void test_attention(void **state) {
+  (void)state;
+  json_t *root = take_json(WEFT_IN(NULL, "bench", "attention", "2x70x24", "--device=cpu", "-r", "2", "--json"), 0);
+  assert_attention(root);
+  json_decref(root);
+  run_result r = WEFT_IN(NULL, "bench", "attention", "1x5x4", "--device=cpu", "-r", "1");
+  assert_status(&r, 0);
+  assert_non_null(strstr(r.out, "\nforward + backward 1x5x4 "));
+  run_clear(&r);
+  assert_error(WEFT_IN(NULL, "bench", "attention", "2x70"), 2, "'2x70'");
+  assert_error(WEFT_IN(NULL, "bench", "attention", "64x1048576x64"), 2, "64x1048576x64");
 }
 
 /* ---- on a GPU ---- */
@@ -194,6 +249,9 @@ static void test_gpu_ops(void **state) {
     gpu_env_use(gpu_env_generations[g]);
     json_t *root = take_json(WEFT_IN(NULL, "bench", "ops", "64x128", "--device=gpu", "-r", "1", "--json"), 0);
     assert_ops(root);
+    json_decref(root);
+    root = take_json(WEFT_IN(NULL, "bench", "attention", "2x70x24", "--device=gpu", "-r", "1", "--json"), 0);
+    assert_attention(root);
     json_decref(root);
   }
   gpu_env_use(NULL);
@@ -256,8 +314,9 @@ int main(void) {
   gpu_env_prepare();
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_gemm_shapes), cmocka_unit_test(test_gemm_text), cmocka_unit_test(test_gemm_errors),
-      cmocka_unit_test(test_matvec),      cmocka_unit_test(test_ops),       cmocka_unit_test(test_tiles),
-      cmocka_unit_test(test_gpu_ops),     cmocka_unit_test(test_trace),     cmocka_unit_test(test_load),
+      cmocka_unit_test(test_matvec),      cmocka_unit_test(test_ops),       cmocka_unit_test(test_odd_ops),
+      cmocka_unit_test(test_attention),   cmocka_unit_test(test_tiles),     cmocka_unit_test(test_gpu_ops),
+      cmocka_unit_test(test_trace),       cmocka_unit_test(test_load),
   };
   return cmocka_run_group_tests_name("bench", tests, NULL, NULL);
 }

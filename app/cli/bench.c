@@ -1,4 +1,4 @@
-/* bench.c - timing operators on a device, and the parts of what weft bench gemm, matvec and ops print. */
+/* bench.c - timing operators on a device, and the parts of what weft bench gemm, matvec, ops and attention print. */
 #include "bench.h"
 #include "device.h"
 #include "options.h"
@@ -202,7 +202,30 @@ int cli_bench_parse_extents(const char *text, size_t n_bytes, int64_t *values, i
   return n;
 }
 
-/* ---- JSON ---- */
+cli_exit cli_bench_read_shapes(const char *command, const cli_args *args, cli_bench_shape fallback,
+                               cli_bench_shape *shapes, int *n) {
+  const double max_elements = 0x1p33;
+  int64_t extents[2];
+  *n = args->n;
+  if (args->n == 0) shapes[(*n)++] = fallback;
+  for (int i = 0; i < args->n; i++) {
+    const char *text = args->values[i];
+    if (cli_bench_parse_extents(text, strlen(text), extents, 2) != 2 ||
+        (double)extents[0] * (double)extents[1] > max_elements) {
+      cli_error("%s: '%s' is no shape (give ROWSxCOLUMNS, as in 4096x4096, of at most 2^33 elements)", command, text);
+      return CLI_USAGE;
+    }
+    shapes[i] = (cli_bench_shape){extents[0], extents[1]};
+  }
+  return CLI_OK;
+}
+
+/* ---- printing ---- */
+
+void cli_bench_print_head(const cli_bench *bench) {
+  cli_outf("%s\ncopy %.1f GB/s (scale of %d MiB), median of %d\n\n", weft_device_name(bench->device),
+           bench->copy_gb_per_s, (int)(bench->copy_bytes >> 20), bench->n_reps);
+}
 
 json_t *cli_bench_row_json(const char *name, cli_bench_time time) {
   json_t *row = json_object();

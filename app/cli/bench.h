@@ -1,4 +1,4 @@
-/* bench.h - timing operators on a device, and the table and JSON object that weft bench gemm, matvec and ops print.
+/* bench.h - timing operators on a device, and the table and JSON object that weft bench gemm, matvec, ops and attention print.
  *
  * A GPU runs what has been recorded in one submission, whose start and end cost more than many an operator does.  Its
  * times are therefore those of 2N operators less those of N, divided by N. */
@@ -32,6 +32,13 @@ typedef struct cli_bench_time {
 /* Runs the operator that is measured and returns its result, which is freed at once; NULL: it failed. */
 typedef weft_tensor *(*cli_bench_operator)(void *context, weft_scope *scope);
 
+/* For the help of commands that measure operators. */
+#define CLI_BENCH_GPU_TIMES                                                                                            \
+  "On a GPU the time of an operator is that of 2N in one submission less that of N, divided by N (at most 20), which " \
+  "leaves out submitting and waiting. WEFT_GPU_TRACE=1 in the environment adds a table of device times by operator "   \
+  "on "                                                                                                                \
+  "standard error.\n"
+
 /* Opens the device of the common options; gemm_tile as in weft_device_options.  An error was reported. */
 cli_exit cli_bench_open(cli_bench *bench, const cli_common *common, int gemm_tile, int n_reps);
 /* Prints on standard error what WEFT_GPU_TRACE=1 has recorded, and closes the device. */
@@ -45,6 +52,20 @@ weft_status cli_bench_smallest(const cli_bench *bench, double *ms);
 
 /* A rows x columns (columns 0: a vector of rows) tensor of uniform numbers: those of `stream`.  NULL on failure. */
 weft_tensor *cli_bench_uniform(weft_scope *scope, int64_t rows, int64_t columns, uint64_t stream);
+
+/* A tensor's extents. */
+typedef struct cli_bench_shape {
+  int64_t rows, columns;
+} cli_bench_shape;
+
+enum { CLI_BENCH_MAX_SHAPES = 16 };
+
+/* Reads ROWSxCOLUMNS arguments into shapes[CLI_BENCH_MAX_SHAPES]; `fallback` if there is none.  An error was reported. */
+cli_exit cli_bench_read_shapes(const char *command, const cli_args *args, cli_bench_shape fallback,
+                               cli_bench_shape *shapes, int *n);
+
+/* Prints the device and the speed of a copy on it. */
+void cli_bench_print_head(const cli_bench *bench);
 
 /* Sorts the values; the mean of the middle two if their number is even. */
 double cli_bench_median(double *values, int n);

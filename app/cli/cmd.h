@@ -14,6 +14,7 @@ extern const cli_command cli_cmd_info;
 extern const cli_command cli_cmd_bench_gemm;
 extern const cli_command cli_cmd_bench_matvec;
 extern const cli_command cli_cmd_bench_ops;
+extern const cli_command cli_cmd_bench_attention;
 extern const cli_command cli_cmd_bench_llm;
 extern const cli_command cli_cmd_bench_load;
 extern const cli_command cli_cmd_models;

@@ -1,286 +1,166 @@
-/* cmd_bench_ops.c - weft bench matvec and weft bench ops: operators that memory bounds, against the speed of a copy. */
+/* cmd_bench_ops.c - weft bench ops: operators that memory bounds, forward and backward, against the speed of a copy.
+ *
+ * Each works on operands of one shape [R,C]; a row counts the bytes that the operator must read and write at least. */
 #include "bench.h"
 #include "cmd.h"
 #include "output.h"
+#include "product.h"
 
 #include "weft/ops.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 typedef struct bench_options {
   cli_common common;
   int n_reps;
-  const char *formats; /* bench matvec: "q4_k,q8_0" or "all"; NULL: f32 by matmul alone */
 } bench_options;
 
-enum { MAX_SHAPES = 16 };
-static const double MAX_ELEMENTS = 0x1p33;
+/* What the operators work on. */
+typedef struct operands {
+  weft_tensor *a, *b;        /* [R,C] */
+  weft_tensor *gain, *bias;  /* [C] */
+  weft_tensor *heads;        /* a as [R/16,16,C], its outer axes exchanged; NULL if 16 does not divide R */
+  weft_tensor *ids, *tokens; /* N_TOKENS rows of a, and the gradient by what they look up */
+} operands;
 
-/* A measured operator; bytes are those it must read and write at least. */
+enum { N_TOKENS = 8192, N_HEADS = 16 };
+
+/* ---- the operators ---- */
+
+static const weft_rms_norm_attrs rms_attrs = {1e-5f};
+static const weft_layer_norm_attrs layer_attrs = {1e-5f};
+
+static weft_tensor *run_scale(void *context, weft_scope *scope) {
+  static const weft_scale_attrs half = {0.5f};
+  return weft_scale(scope, ((const operands *)context)->a, &half);
+}
+
+#define OPERATOR(name, call)                                                                                           \
+  static weft_tensor *run_##name(void *context, weft_scope *scope) {                                                   \
+    const operands *o = context;                                                                                       \
+    return call;                                                                                                       \
+  }
+OPERATOR(add, weft_add(scope, o->a, o->b))
+OPERATOR(gelu, weft_gelu(scope, o->a))
+OPERATOR(gelu_grad, weft_gelu_grad(scope, o->a, o->b))
+OPERATOR(softmax, weft_softmax(scope, o->a))
+OPERATOR(softmax_grad, weft_softmax_grad(scope, o->a, o->b))
+OPERATOR(layer_norm, weft_layer_norm(scope, o->a, o->gain, o->bias, &layer_attrs))
+OPERATOR(layer_norm_grad, weft_layer_norm_grad(scope, o->a, o->gain, o->b, &layer_attrs))
+OPERATOR(rms_norm, weft_rms_norm(scope, o->a, o->gain, &rms_attrs))
+OPERATOR(rms_norm_grad, weft_rms_norm_grad(scope, o->a, o->gain, o->b, &rms_attrs))
+OPERATOR(permute, weft_contiguous(scope, o->heads))
+OPERATOR(transpose, weft_contiguous(scope, weft_permute(scope, o->a, (const int[]){1, 0})))
+OPERATOR(sum_rows, weft_sum(scope, o->a, &(weft_sum_attrs){1, {1}, 0}))
+OPERATOR(sum_columns, weft_sum(scope, o->a, &(weft_sum_attrs){1, {0}, 0}))
+
+static weft_tensor *run_embed_grad(void *context, weft_scope *scope) {
+  const operands *o = context;
+  return weft_embed_grad(scope, o->ids, o->tokens, &(weft_embed_grad_attrs){.n_rows = weft_tensor_shape(o->a)[0]});
+}
+
+/* Elements of [R,C] that are read and written, in units of R*C, of [R] and [C] besides none count; embed_grad also reads and
+ * adds N_TOKENS rows. */
+static const struct measured_op {
+  const char *name;
+  cli_bench_operator run;
+  int n_tensors, n_token_rows;
+} measured_ops[] = {
+    {"scale", run_scale, 2, 0},
+    {"add", run_add, 3, 0},
+    {"gelu", run_gelu, 2, 0},
+    {"gelu_grad", run_gelu_grad, 3, 0},
+    {"softmax", run_softmax, 2, 0},
+    {"softmax_grad", run_softmax_grad, 3, 0},
+    {"layer_norm", run_layer_norm, 2, 0},
+    {"layer_norm_grad", run_layer_norm_grad, 3, 0},
+    {"rms_norm", run_rms_norm, 2, 0},
+    {"rms_norm_grad", run_rms_norm_grad, 3, 0},
+    {"permute", run_permute, 2, 0},
+    {"transpose", run_transpose, 2, 0},
+    {"sum_rows", run_sum_rows, 1, 0},
+    {"sum_columns", run_sum_columns, 1, 0},
+    {"embed_grad", run_embed_grad, 1, 3},
+};
+
+enum { N_OPS = WEFT_COUNT(measured_ops) };
+
 typedef struct row {
   char name[64];
   double n_bytes;
   cli_bench_time time;
-  double same_gb_per_s; /* bench ops: of the copy of the same size */
+  double same_gb_per_s; /* of the scale of the same shape */
 } row;
-
-typedef struct shape {
-  int64_t rows, columns;
-} shape;
 
 static double rate(const row *r) { return 1e-6 * r->n_bytes / r->time.median_ms; }
 
-/* Reads ROWSxCOLS arguments; `fallback` if there is none. */
-static cli_exit read_shapes(const char *command, const cli_args *args, shape fallback, shape *shapes, int *n) {
-  int64_t extents[2];
-  *n = args->n;
-  if (args->n == 0) shapes[(*n)++] = fallback;
-  for (int i = 0; i < args->n; i++) {
-    const char *text = args->values[i];
-    if (cli_bench_parse_extents(text, strlen(text), extents, 2) != 2 ||
-        (double)extents[0] * (double)extents[1] > MAX_ELEMENTS) {
-      cli_error("%s: '%s' is no shape (give ROWSxCOLUMNS, as in 4096x4096, of at most 2^33 elements)", command, text);
-      return CLI_USAGE;
-    }
-    shapes[i] = (shape){extents[0], extents[1]};
-  }
-  return CLI_OK;
-}
+/* ---- measuring ---- */
 
-static void print_head(const cli_bench *bench) {
-  cli_outf("%s\ncopy %.1f GB/s (scale of %d MiB), median of %d\n\n", weft_device_name(bench->device),
-           bench->copy_gb_per_s, (int)(bench->copy_bytes >> 20), bench->n_reps);
-}
-
-/* ---- matvec ---- */
-
-typedef struct operands {
-  weft_tensor *a, *b;
-} operands;
-
-static weft_tensor *run_matvec(void *context, weft_scope *scope) {
-  static const weft_matmul_attrs plain = {0};
-  const operands *o = context;
-  return weft_matmul(scope, o->a, o->b, &plain);
-}
-
-/* The formats that weights can have, from the library's table; bytes of a block. */
-static const struct weight_format {
-  const char *name;
-  weft_dtype dtype;
-  int64_t block_len, block_bytes;
-} weight_formats[] = {
-#define WEFT_DTYPE(id, name, block_len, block_bytes, gguf_type, quantised) {name, WEFT_##id, block_len, block_bytes},
-#include "weft/dtype.def"
-#undef WEFT_DTYPE
-};
-typedef struct weight_format weight_format;
-
-static weft_tensor *run_product(void *context, weft_scope *scope) {
-  const operands *o = context;
-  return weft_matmul_nt(scope, o->b, o->a);
-}
-
-/* Stored bytes of a weight.  Every byte is in 0x20 .. 0x3f, so that whatever they are part of, no number is subnormal or
- * infinite, which would take the processor longer. */
-static weft_tensor *stored_weight(weft_scope *scope, const weight_format *f, shape s, double *n_bytes) {
-  size_t n = (size_t)(s.rows * (s.columns / f->block_len) * f->block_bytes);
-  uint8_t *data = weft__alloc(n, 1);
-  if (!data) return NULL;
+static weft_tensor *random_ids(weft_scope *scope, int64_t n_rows) {
+  int32_t ids[N_TOKENS];
   uint32_t state = 1;
-  for (size_t i = 0; i < n; i++) {
+  for (int i = 0; i < N_TOKENS; i++) {
     state = state * 1664525u + 1013904223u;
-    data[i] = (uint8_t)(0x20 | state >> 27);
+    ids[i] = (int32_t)((uint64_t)state * (uint64_t)n_rows >> 32);
   }
-  weft_tensor *weight = weft_weight_from(scope, f->dtype, s.rows, s.columns, data);
-  weft_free(data);
-  *n_bytes = (double)n;
-  return weight;
+  return weft_tensor_from(scope, WEFT_I32, 1, (const int64_t[]){N_TOKENS}, ids);
 }
 
-/* A product with a weight in one of the formats; the rate is that of its stored bytes. */
-static weft_status measure_format(const cli_bench *bench, const weight_format *f, shape s, row *r) {
-  weft_scope *scope;
-  weft_status status = weft_scope_open(&scope, bench->device, NULL);
-  if (status) return status;
-  operands o = {stored_weight(scope, f, s, &r->n_bytes), cli_bench_uniform(scope, 1, s.columns, 1)};
-  snprintf(r->name, sizeof r->name, "%lldx%lld %s", (long long)s.rows, (long long)s.columns, f->name);
-  status = o.a && o.b ? cli_bench_measure(bench, run_product, &o, &r->time) : weft_last_status();
-  weft_scope_close(scope);
-  return status;
+static weft_status upload(weft_scope *scope, cli_bench_shape s, operands *o) {
+  *o = (operands){.a = cli_bench_uniform(scope, s.rows, s.columns, 0),
+                  .b = cli_bench_uniform(scope, s.rows, s.columns, 1),
+                  .gain = cli_bench_uniform(scope, s.columns, 0, 2),
+                  .bias = cli_bench_uniform(scope, s.columns, 0, 3),
+                  .ids = random_ids(scope, s.rows),
+                  .tokens = cli_bench_uniform(scope, N_TOKENS, s.columns, 4)};
+  if (!o->a || !o->b || !o->gain || !o->bias || !o->ids || !o->tokens) return weft_last_status();
+  if (s.rows % N_HEADS) return WEFT_OK;
+  o->heads = weft_permute(scope, weft_reshape(scope, o->a, 3, (const int64_t[]){s.rows / N_HEADS, N_HEADS, s.columns}),
+                          (const int[]){1, 0, 2});
+  return o->heads ? WEFT_OK : weft_last_status();
 }
-
-/* Only the matrix counts: the vectors are small beside it. */
-static weft_status measure_matvec(const cli_bench *bench, shape s, row *r) {
-  weft_scope *scope;
-  weft_status status = weft_scope_open(&scope, bench->device, NULL);
-  if (status) return status;
-  operands o = {cli_bench_uniform(scope, s.rows, s.columns, 0), cli_bench_uniform(scope, s.columns, 0, 1)};
-  snprintf(r->name, sizeof r->name, "%lldx%lld", (long long)s.rows, (long long)s.columns);
-  r->n_bytes = 4.0 * (double)s.rows * (double)s.columns;
-  status = o.a && o.b ? cli_bench_measure(bench, run_matvec, &o, &r->time) : weft_last_status();
-  weft_scope_close(scope);
-  return status;
-}
-
-static cli_exit print_matvec(const cli_bench *bench, const row *rows, int n) {
-  json_t *cases = bench->common->json ? json_array() : NULL;
-  if (!cases) {
-    print_head(bench);
-    cli_outf("%-20s %12s %12s %10s %8s\n", "shape", "median ms", "min ms", "GB/s", "of copy");
-  }
-  for (int i = 0; i < n; i++) {
-    const row *r = &rows[i];
-    double fraction = rate(r) / bench->copy_gb_per_s;
-    if (!bench->common->json) {
-      cli_outf("%-20s %12.4f %12.4f %10.1f %8.3f\n", r->name, r->time.median_ms, r->time.min_ms, rate(r), fraction);
-      continue;
-    }
-    json_t *object = cli_bench_row_json(r->name, r->time);
-    cli_json_set(object, "gb_per_s", cli_json_number(rate(r)));
-    cli_json_set(object, "fraction_of_peak", cli_json_number(fraction));
-    cli_json_add(cases, object);
-  }
-  return bench->common->json ? cli_bench_print_json(bench, cases) : CLI_OK;
-}
-
-/* Is the format one of the list's? */
-static bool is_chosen(const char *formats, const weight_format *f) {
-  size_t n = strlen(f->name);
-  if (f->dtype == WEFT_I32) return false;
-  if (strcmp(formats, "all") == 0) return true;
-  for (const char *name = formats; name; name = strchr(name, ','), name += name != NULL)
-    if (strcspn(name, ",") == n && memcmp(name, f->name, n) == 0) return true;
-  return false;
-}
-
-/* Every name of the list must be one that is_chosen finds. */
-static cli_exit check_formats(const char *formats) {
-  for (const char *name = formats; name; name = strchr(name, ','), name += name != NULL) {
-    size_t n = strcspn(name, ","), i = 0;
-    if (strcmp(formats, "all") == 0) return CLI_OK;
-    while (i < WEFT_COUNT(weight_formats) &&
-           (strlen(weight_formats[i].name) != n || memcmp(name, weight_formats[i].name, n) != 0))
-      i++;
-    if (i < WEFT_COUNT(weight_formats) && weight_formats[i].dtype != WEFT_I32) continue;
-    cli_error("--format: '%.*s' is no weight format (give names like q4_k,q8_0, with commas between, or all)", (int)n,
-              name);
-    return CLI_USAGE;
-  }
-  return CLI_OK;
-}
-
-static cli_exit check_columns(const char *formats, const shape *shapes, int n) {
-  for (int i = 0; i < n; i++)
-    for (size_t j = 0; j < WEFT_COUNT(weight_formats); j++) {
-      const weight_format *f = &weight_formats[j];
-      if (!is_chosen(formats, f) || shapes[i].columns % f->block_len == 0) continue;
-      cli_error("bench matvec: %lld columns are no whole blocks of %s (give a multiple of %d)",
-                (long long)shapes[i].columns, f->name, (int)f->block_len);
-      return CLI_USAGE;
-    }
-  return CLI_OK;
-}
-
-/* One row a shape, or one a shape and format. */
-static weft_status measure_shapes(const cli_bench *bench, const char *formats, const shape *shapes, int n, row *rows,
-                                  int *n_rows) {
-  weft_status status = WEFT_OK;
-  for (int i = 0; i < n && !status; i++) {
-    if (!formats) status = measure_matvec(bench, shapes[i], &rows[(*n_rows)++]);
-    for (size_t j = 0; formats && j < WEFT_COUNT(weight_formats) && !status; j++)
-      if (is_chosen(formats, &weight_formats[j]))
-        status = measure_format(bench, &weight_formats[j], shapes[i], &rows[(*n_rows)++]);
-  }
-  return status;
-}
-
-static cli_exit run_bench_matvec(void *options, const cli_args *args) {
-  const bench_options *o = options;
-  shape shapes[MAX_SHAPES];
-  row rows[MAX_SHAPES * WEFT_COUNT(weight_formats)];
-  cli_bench bench;
-  int n, n_rows = 0;
-  cli_exit code = read_shapes("bench matvec", args, (shape){16384, 4096}, shapes, &n);
-  if (!code) code = check_formats(o->formats);
-  if (!code && o->formats) code = check_columns(o->formats, shapes, n);
-  if (!code) code = cli_bench_open(&bench, &o->common, 0, o->n_reps);
-  if (code) return code;
-  weft_status status = cli_bench_copy(&bench, bench.copy_bytes, &bench.copy_gb_per_s);
-  if (!status) status = measure_shapes(&bench, o->formats, shapes, n, rows, &n_rows);
-  code = status ? cli_fail() : print_matvec(&bench, rows, n_rows);
-  cli_bench_close(&bench);
-  return code;
-}
-
-/* ---- ops ---- */
-
-static weft_tensor *run_add(void *context, weft_scope *scope) {
-  const operands *o = context;
-  return weft_add(scope, o->a, o->b);
-}
-
-static weft_tensor *run_scale(void *context, weft_scope *scope) {
-  static const weft_scale_attrs half = {0.5f};
-  const operands *o = context;
-  return weft_scale(scope, o->a, &half);
-}
-
-static weft_tensor *run_gelu(void *context, weft_scope *scope) {
-  const operands *o = context;
-  return weft_gelu(scope, o->a);
-}
-
-static weft_tensor *run_softmax(void *context, weft_scope *scope) {
-  const operands *o = context;
-  return weft_softmax(scope, o->a);
-}
-
-/* n_tensors: operands and result. */
-static const struct measured_op {
-  const char *name;
-  cli_bench_operator run;
-  int n_tensors;
-} measured_ops[] = {{"scale", run_scale, 2}, {"add", run_add, 3}, {"gelu", run_gelu, 2}, {"softmax", run_softmax, 2}};
-
-enum { N_OPS = WEFT_COUNT(measured_ops) };
 
 /* The scale comes first: it is the copy that the others of this size are compared with. */
-static weft_status measure_uploaded(const cli_bench *bench, shape s, operands *o, row *rows) {
+static weft_status measure_uploaded(const cli_bench *bench, cli_bench_shape s, operands *o, row *rows, int *n) {
   weft_status status = WEFT_OK;
+  const row *scale = &rows[*n];
   for (int i = 0; i < (int)N_OPS && !status; i++) {
-    row *r = &rows[i];
-    snprintf(r->name, sizeof r->name, "%s %lldx%lld", measured_ops[i].name, (long long)s.rows, (long long)s.columns);
-    r->n_bytes = 4.0 * measured_ops[i].n_tensors * (double)s.rows * (double)s.columns;
-    status = cli_bench_measure(bench, measured_ops[i].run, o, &r->time);
-    if (!status) r->same_gb_per_s = rate(&rows[0]);
+    const struct measured_op *op = &measured_ops[i];
+    if (op->run == run_permute && !o->heads) continue;
+    row *r = &rows[(*n)++];
+    snprintf(r->name, sizeof r->name, "%s %lldx%lld", op->name, (long long)s.rows, (long long)s.columns);
+    r->n_bytes = 4.0 * (op->n_tensors * (double)s.rows + (double)op->n_token_rows * N_TOKENS) * (double)s.columns;
+    status = cli_bench_measure(bench, op->run, o, &r->time);
+    if (!status) r->same_gb_per_s = rate(scale);
   }
   return status;
 }
 
-static weft_status measure_ops(const cli_bench *bench, shape s, row *rows) {
+static weft_status measure_ops(const cli_bench *bench, cli_bench_shape s, row *rows, int *n) {
   weft_scope *scope;
+  operands o;
   weft_status status = weft_scope_open(&scope, bench->device, NULL);
   if (status) return status;
-  operands o = {cli_bench_uniform(scope, s.rows, s.columns, 0), cli_bench_uniform(scope, s.rows, s.columns, 1)};
-  status = o.a && o.b ? measure_uploaded(bench, s, &o, rows) : weft_last_status();
+  status = upload(scope, s, &o);
+  if (!status) status = measure_uploaded(bench, s, &o, rows, n);
   weft_scope_close(scope);
   return status;
 }
+
+/* ---- printing ---- */
 
 static cli_exit print_ops(const cli_bench *bench, const row *rows, int n) {
   json_t *cases = bench->common->json ? json_array() : NULL;
   if (!cases) {
-    print_head(bench);
-    cli_outf("%-24s %12s %12s %10s %10s %10s\n", "operator", "median ms", "min ms", "GB/s", "of scale", "of copy");
+    cli_bench_print_head(bench);
+    cli_outf("%-28s %12s %12s %10s %10s %10s\n", "operator", "median ms", "min ms", "GB/s", "of scale", "of copy");
   }
   for (int i = 0; i < n; i++) {
     const row *r = &rows[i];
     double of_same = rate(r) / r->same_gb_per_s, of_copy = rate(r) / bench->copy_gb_per_s;
     if (!bench->common->json) {
-      cli_outf("%-24s %12.4f %12.4f %10.1f %10.3f %10.3f\n", r->name, r->time.median_ms, r->time.min_ms, rate(r),
+      cli_outf("%-28s %12.4f %12.4f %10.1f %10.3f %10.3f\n", r->name, r->time.median_ms, r->time.min_ms, rate(r),
                of_same, of_copy);
       continue;
     }
@@ -295,80 +175,48 @@ static cli_exit print_ops(const cli_bench *bench, const row *rows, int n) {
 
 static cli_exit run_bench_ops(void *options, const cli_args *args) {
   const bench_options *o = options;
-  shape shapes[MAX_SHAPES];
-  row rows[MAX_SHAPES * N_OPS];
+  cli_bench_shape shapes[CLI_BENCH_MAX_SHAPES];
+  row rows[CLI_BENCH_MAX_SHAPES * N_OPS];
   memset(rows, 0, sizeof rows);
   cli_bench bench;
-  int n;
-  cli_exit code = read_shapes("bench ops", args, (shape){4096, 4096}, shapes, &n);
+  int n, n_rows = 0;
+  cli_exit code = cli_bench_read_shapes("bench ops", args, (cli_bench_shape){4096, 4096}, shapes, &n);
   if (!code) code = cli_bench_open(&bench, &o->common, 0, o->n_reps);
   if (code) return code;
   weft_status status = cli_bench_copy(&bench, bench.copy_bytes, &bench.copy_gb_per_s);
-  for (int i = 0; i < n && !status; i++) status = measure_ops(&bench, shapes[i], &rows[i * N_OPS]);
-  code = status ? cli_fail() : print_ops(&bench, rows, n * N_OPS);
+  for (int i = 0; i < n && !status; i++) status = measure_ops(&bench, shapes[i], rows, &n_rows);
+  code = status ? cli_fail() : print_ops(&bench, rows, n_rows);
   cli_bench_close(&bench);
   return code;
 }
 
-/* ---- the commands ---- */
+/* ---- the command ---- */
 
-static const cli_option bench_table[] = {
+static const cli_option option_table[] = {
     CLI_INT(bench_options, n_reps, "reps", 'r', "R", 1, CLI_BENCH_MAX_REPS,
             "measurements of each case, after a warm-up (default 5)"),
-    CLI_END,
-};
-
-static const cli_option matvec_table[] = {
-    CLI_INT(bench_options, n_reps, "reps", 'r', "R", 1, CLI_BENCH_MAX_REPS,
-            "measurements of each case, after a warm-up (default 5)"),
-    CLI_TEXT(bench_options, formats, "format", 0, "NAMES",
-             "multiply by weights in these formats, such as q4_k,q8_0, or in all"),
     CLI_END,
 };
 
 static const bench_options defaults = {.common = CLI_COMMON_DEFAULTS, .n_reps = 5};
 
-#define GPU_TIMES                                                                                                      \
-  "On a GPU the time of an operator is that of 2N in one submission less that of N, divided by N (at most 20), which " \
-  "leaves out submitting and waiting. WEFT_GPU_TRACE=1 in the environment adds a table of device times by operator "   \
-  "on "                                                                                                                \
-  "standard error.\n"
-
-const cli_command cli_cmd_bench_matvec = {
-    .name = "bench matvec",
-    .arguments = "[ROWSxCOLUMNS...]",
-    .summary = "measure matrix times vector against the speed of a copy",
-    .details =
-        "y = A x in f32; GB/s of A's bytes (default shape 16384x4096), and that as a fraction of the copy: a "
-        "scale of 256 MiB (64 on a CPU), whose read and written bytes both count. With --format A is a weight "
-        "as models have them, stored in that format, and x is quantised as in the device's arithmetic.\n" GPU_TIMES
-        "With --json the object has device, n_reps, peak_gflops (null), copy_gb_per_s and cases, a list of name, "
-        "median_ms, min_ms, gb_per_s and fraction_of_peak (of the copy).",
-    .examples = "weft bench matvec\n"
-                "weft bench matvec --format all --threads 1\n"
-                "weft bench matvec 16384x4096 65535x8192 --device gpu --reps 20 --json",
-    .max_args = MAX_SHAPES,
-    .uses = CLI_USES_DEVICE,
-    .options = matvec_table,
-    .defaults = &defaults,
-    .n_options_bytes = sizeof defaults,
-    .run = run_bench_matvec,
-};
-
 const cli_command cli_cmd_bench_ops = {
     .name = "bench ops",
     .arguments = "[ROWSxCOLUMNS...]",
-    .summary = "measure scale, add, gelu and softmax against the speed of a copy",
-    .details = "GB/s of the bytes that the operator reads and writes (default shape 4096x4096), as a fraction of the "
-               "scale of the same shape, which counts as a copy, and of a scale of 256 MiB (64 on a CPU).\n" GPU_TIMES
-               "With --json the object has device, n_reps, peak_gflops (null), copy_gb_per_s and cases, a "
-               "list of name, median_ms, min_ms, gb_per_s, fraction_of_peak (of the scale of the same shape) and "
-               "fraction_of_copy.",
+    .summary = "measure operators and gradients against the speed of a copy",
+    .details =
+        "scale, add, gelu, softmax, layer_norm, rms_norm and their gradients, two permutations (permute exchanges the "
+        "outer axes of [R/16,16,C], if 16 divides R), sums and the embedding gradient (8192 rows added into zeros). "
+        "GB/s of the bytes that the operator must read and write (default shape 4096x4096), as a fraction of the "
+        "scale of the same shape, which counts as a copy, and of a scale of 256 MiB (64 on a "
+        "CPU).\n" CLI_BENCH_GPU_TIMES
+        "With --json the object has device, n_reps, peak_gflops (null), copy_gb_per_s and cases, a list of name, "
+        "median_ms, min_ms, gb_per_s, fraction_of_peak (of the scale of the same shape) and fraction_of_copy.",
     .examples = "weft bench ops\n"
-                "weft bench ops 4096x4096 128x1024 --device 0 --json",
-    .max_args = MAX_SHAPES,
+                "weft bench ops 4096x4096 50304x768 --device 0 --json",
+    .max_args = CLI_BENCH_MAX_SHAPES,
     .uses = CLI_USES_DEVICE,
-    .options = bench_table,
+    .options = option_table,
     .defaults = &defaults,
     .n_options_bytes = sizeof defaults,
     .run = run_bench_ops,

@@ -12,13 +12,17 @@
 #include <string.h>
 
 const cli_command *const cli_commands[] = {
-    &cli_cmd_run,        &cli_cmd_chat,       &cli_cmd_tokenize,
-    &cli_cmd_detokenize, &cli_cmd_logits,     &cli_cmd_score,
-    &cli_cmd_info,       &cli_cmd_models,     &cli_cmd_models_rm,
-    &cli_cmd_bench_llm,  &cli_cmd_bench_gemm, &cli_cmd_bench_matvec,
-    &cli_cmd_bench_ops,  &cli_cmd_bench_load, &cli_cmd_devices,
-    &cli_cmd_doctor,     &cli_cmd_sweep,      &cli_cmd_demo,
-    &cli_cmd_version,    &cli_cmd_help,       NULL,
+    &cli_cmd_run,        &cli_cmd_chat,
+    &cli_cmd_tokenize,   &cli_cmd_detokenize,
+    &cli_cmd_logits,     &cli_cmd_score,
+    &cli_cmd_info,       &cli_cmd_models,
+    &cli_cmd_models_rm,  &cli_cmd_bench_llm,
+    &cli_cmd_bench_gemm, &cli_cmd_bench_matvec,
+    &cli_cmd_bench_ops,  &cli_cmd_bench_attention,
+    &cli_cmd_bench_load, &cli_cmd_devices,
+    &cli_cmd_doctor,     &cli_cmd_sweep,
+    &cli_cmd_demo,       &cli_cmd_version,
+    &cli_cmd_help,       NULL,
 };
 
 const cli_option cli_common_options[] = {
