@@ -7,8 +7,11 @@
  * Invariant: a patch is as the pieces are from the time that it was asked for; patches live until the operator ends. */
 #include "gpu/gpu.h"
 
+#include <assert.h>
+
 struct weft__gpu_storage {
   size_t n_bytes;
+  uint64_t each; /* bytes of every piece but the last, > 0 */
   struct weft__gpu_storage *next;
   int n_pieces;
   weft__gpu_buffer *pieces[];
@@ -39,14 +42,14 @@ static struct weft__gpu_storage *find(const weft__gpu *gpu, const void *handle) 
 }
 
 /* Bytes of piece i. */
-static size_t bytes_of(const weft__gpu *gpu, const struct weft__gpu_storage *s, int i) {
-  uint64_t each = piece_bytes(gpu), rest = s->n_bytes - (uint64_t)i * each;
-  return (size_t)(rest < each ? rest : each);
+static size_t bytes_of(const struct weft__gpu_storage *s, int i) {
+  uint64_t rest = s->n_bytes - (uint64_t)i * s->each;
+  return (size_t)(rest < s->each ? rest : s->each);
 }
 
 /* Frees pieces 0 .. n-1. */
 static void free_pieces(weft__gpu *gpu, const struct weft__gpu_storage *s, int n) {
-  for (int i = 0; i < n; i++) weft__gpu_free_buffer(gpu, s->pieces[i], bytes_of(gpu, s, i));
+  for (int i = 0; i < n; i++) weft__gpu_free_buffer(gpu, s->pieces[i], bytes_of(s, i));
 }
 
 weft_status weft__gpu_pieces_alloc(weft__gpu *gpu, size_t n_bytes, void **handle) {
@@ -58,9 +61,10 @@ weft_status weft__gpu_pieces_alloc(weft__gpu *gpu, size_t n_bytes, void **handle
   struct weft__gpu_storage *s = weft__calloc(1, sizeof *s + (size_t)n * sizeof s->pieces[0]);
   if (!s) return WEFT_ENOMEM;
   s->n_bytes = n_bytes;
+  s->each = each;
   s->n_pieces = n;
   for (int i = 0; i < n; i++) {
-    weft_status status = weft__gpu_alloc_buffer(gpu, bytes_of(gpu, s, i), &s->pieces[i]);
+    weft_status status = weft__gpu_alloc_buffer(gpu, bytes_of(s, i), &s->pieces[i]);
     if (!status) continue;
     free_pieces(gpu, s, i);
     weft_free(s);
@@ -87,8 +91,9 @@ bool weft__gpu_is_pieced(const weft__gpu *gpu, const void *handle) { return find
 weft__gpu_range weft__gpu_part(const weft__gpu *gpu, const void *handle, uint64_t offset, uint64_t n_bytes) {
   const struct weft__gpu_storage *s = find(gpu, handle);
   if (!s) return (weft__gpu_range){(weft__gpu_buffer *)(uintptr_t)handle, offset, n_bytes};
-  uint64_t each = piece_bytes(gpu), within = offset % each;
-  return (weft__gpu_range){s->pieces[offset / each], within, n_bytes < each - within ? n_bytes : each - within};
+  assert(s->each > 0);
+  uint64_t within = offset % s->each, rest = s->each - within;
+  return (weft__gpu_range){s->pieces[offset / s->each], within, n_bytes < rest ? n_bytes : rest};
 }
 
 /* ---- patches ---- */
