@@ -613,7 +613,6 @@ static void threads_share_a_device(void **state) {
 }
 
 int main(void) {
-  setenv("WEFT_STRICT", "1", 1);
   test_use_gpus();
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(products_of_any_size_and_layout),

@@ -170,10 +170,8 @@ static void check_on_gpu(test_device *d) {
 
 static void test_products_on_gpus(void **state) {
   (void)state;
-  setenv("WEFT_STRICT", "1", 1);
   test_each_gpu(WEFT_FAST, check_on_gpu);
   test_each_gpu(WEFT_EXACT, check_on_gpu);
-  unsetenv("WEFT_STRICT");
 }
 
 /* Leading axes, and rows at a stride, give what contiguous rows give. */
@@ -218,10 +216,8 @@ static void test_layouts(void **state) {
   (void)state;
   test_each_device(1, check_layouts);
   test_each_device(1, check_halves);
-  setenv("WEFT_STRICT", "1", 1);
   test_each_gpu(WEFT_EXACT, check_layouts);
   test_each_gpu(WEFT_FAST, check_halves);
-  unsetenv("WEFT_STRICT");
 }
 
 /* ---- composites ---- */
@@ -286,9 +282,7 @@ static void check_composites(test_device *d) {
 static void test_composites(void **state) {
   (void)state;
   test_each_device(2, check_composites);
-  setenv("WEFT_STRICT", "1", 1);
   test_each_gpu(WEFT_FAST, check_composites);
-  unsetenv("WEFT_STRICT");
 }
 
 /* ---- what results must not depend on ---- */

@@ -243,7 +243,6 @@ static void every_format_is_dequantised(void **state) {
 }
 
 int main(void) {
-  setenv("WEFT_STRICT", "1", 1);
   test_use_gpus();
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(any_shape_is_quantised),         cmocka_unit_test(rows_are_padded_with_zeros),

@@ -96,70 +96,8 @@ static weft_status gpu_read_packed(weft__backend *backend, const weft_tensor *t,
   LOCKED(weft__gpu_read_quantized(weft__gpu_of(backend), t, data));
 }
 
-/* Whether the kernels take the operands' types: f32 alone. */
-static bool are_dtypes_supported(const weft__op_call *call) {
-  for (int i = 0; i < call->n_inputs; i++)
-    if (call->in[i]->dtype != WEFT_F32) return false;
-  return true;
-}
-
-/* Operators that run here whatever their shape rules admit: of every dtype, any view. */
-static bool takes_all(weft_op op) {
-  switch (op) {
-  case WEFT_OP_ID_sum:
-  case WEFT_OP_ID_mean:
-  case WEFT_OP_ID_max:
-  case WEFT_OP_ID_min:
-  case WEFT_OP_ID_argmax:
-  case WEFT_OP_ID_top_k:
-  case WEFT_OP_ID_gather:
-  case WEFT_OP_ID_embed:
-  case WEFT_OP_ID_embed_grad:
-  case WEFT_OP_ID_im2col:
-  case WEFT_OP_ID_col2im:
-  case WEFT_OP_ID_max_pool2d:
-  case WEFT_OP_ID_max_pool2d_grad:
-  case WEFT_OP_ID_scatter_add:
-  case WEFT_OP_ID_kv_append:
-  case WEFT_OP_ID_paged_attention:
-  case WEFT_OP_ID_rope_table:
-  case WEFT_OP_ID_rope:
-  case WEFT_OP_ID_softmax:
-  case WEFT_OP_ID_softmax_grad:
-  case WEFT_OP_ID_cross_entropy:
-  case WEFT_OP_ID_cross_entropy_grad:
-  case WEFT_OP_ID_rms_norm:
-  case WEFT_OP_ID_contiguous:
-  case WEFT_OP_ID_concat:
-  case WEFT_OP_ID_copy_rows_into:
-  case WEFT_OP_ID_scale_in_place:
-  case WEFT_OP_ID_fill:
-  case WEFT_OP_ID_fill_uniform:
-  case WEFT_OP_ID_fill_normal:
-  case WEFT_OP_ID_dropout:
-  case WEFT_OP_ID_rms_norm_xhat:
-  case WEFT_OP_ID_rms_norm_grad:
-  case WEFT_OP_ID_layer_norm:
-  case WEFT_OP_ID_layer_norm_xhat:
-  case WEFT_OP_ID_layer_norm_grad:
-  case WEFT_OP_ID_cast:
-  case WEFT_OP_ID_quantize:
-  case WEFT_OP_ID_matmul:
-  case WEFT_OP_ID_matmul_nt:
-  case WEFT_OP_ID_adam_step:
-  case WEFT_OP_ID_sgd_step:
-  case WEFT_OP_ID_sum_squares:
-  case WEFT_OP_ID_clip_factor:
-    return true;
-  default:
-    return false;
-  }
-}
-
+/* All operators, of all dtypes and views that the CPU takes; attention as far as its kernels reach. */
 static bool gpu_supports(const weft__backend *backend, const weft__op_call *call) {
-  weft__op_function run = backend->class->ops[call->op];
-  if (takes_all(call->op) || run == weft__gpu_elementwise || run == weft__gpu_where) return true;
-  if (!are_dtypes_supported(call)) return false;
   switch (call->op) {
   case WEFT_OP_ID_attention:
   case WEFT_OP_ID_attention_lse:

@@ -61,6 +61,7 @@ void test_each_gpu(weft_arithmetic arithmetic, void (*test)(test_device *d)) {
 #ifdef WEFT_GPU
   gpu_env_prepare();
   const weft_device_options options = {.kind = WEFT_DEVICE_GPU, .arithmetic = arithmetic};
+  setenv("WEFT_STRICT", "1", 1);
   for (int i = 0; gpu_env_generations[i]; i++) {
     char variant[32];
     snprintf(variant, sizeof variant, "gpu %s", gpu_env_generations[i]);
@@ -75,6 +76,7 @@ void test_each_gpu(weft_arithmetic arithmetic, void (*test)(test_device *d)) {
     unsetenv("WEFT_GPU_LIMITS");
   }
   gpu_env_use(NULL);
+  unsetenv("WEFT_STRICT");
 #else
   (void)arithmetic, (void)test;
 #endif

@@ -30,7 +30,8 @@ void test_each_device(int n_threads, void (*test)(test_device *d));
 void test_use_gpus(void);
 
 /* Calls `test` with every generation of the WebGPU library; with the first also with its shaders' checks on, and with the
- * lowest limits.  No effect in a build without GPU code. */
+ * lowest limits.  Under WEFT_STRICT: an operator that would run on the CPU fails.  No effect in a build without GPU
+ * code. */
 void test_each_gpu(weft_arithmetic arithmetic, void (*test)(test_device *d));
 
 /* Seeded numbers: uniform in [-scale, scale). */
