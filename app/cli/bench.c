@@ -12,8 +12,9 @@
 #include <string.h>
 
 enum {
-  MAX_TOGETHER = 20, /* N: operators that the shorter of two submissions holds at most */
-  TOGETHER_MS = 50,  /* both together last about this long, if MAX_TOGETHER allows */
+  MAX_TOGETHER = 200, /* N: operators of the shorter of two runs at most */
+  TOGETHER_MS = 50,   /* both runs last about this long, if MAX_TOGETHER allows */
+  FLUSH_EVERY = 32,   /* operators: the device works on them while the next are recorded */
   GPU_WARM_UP_MS = 300,
   CPU_WARM_UP_MS = 100,
   GPU_COPY_MIB = 256, /* several times a large GPU's cache */
@@ -76,6 +77,7 @@ static weft_status submit(const work *w, int n, double *ms) {
     weft_tensor *y = w->run(w->context, w->scope);
     if (!y) return weft_last_status();
     weft_tensor_free(y);
+    if ((i + 1) % FLUSH_EVERY == 0 && weft_device_flush(w->bench->device)) return weft_last_status();
   }
   weft_status status = weft_device_sync(w->bench->device);
   *ms = weft__now_ms() - start_ms;
@@ -92,12 +94,12 @@ static weft_status warm_up(const work *w, double *one_ms) {
   return status;
 }
 
-/* Of times that noise has turned round, the longer submission alone is an upper bound. */
+/* Of times that noise has turned round, the longer run alone is an upper bound. */
 static double difference(double n_ms, double twice_ms, int n) {
   return twice_ms > n_ms ? (twice_ms - n_ms) / n : twice_ms / (2 * n);
 }
 
-/* The median and least of each kind of submission are taken before the difference: those of single differences would
+/* The median and least of each kind of run are taken before the difference: those of single differences would
  * be made of the noise of both. */
 static weft_status time_together(const work *w, int n, double *n_ms, double *twice_ms, cli_bench_time *time) {
   int n_reps = w->bench->n_reps;

@@ -1,7 +1,7 @@
 /* bench.h - timing operators on a device, and the table and JSON object that weft bench gemm, matvec, ops and attention print.
  *
- * A GPU runs what has been recorded in one submission, whose start and end cost more than many an operator does.  Its
- * times are therefore those of 2N operators less those of N, divided by N. */
+ * Starting a GPU and waiting for it costs more than many an operator does.  Its times are therefore those of 2N operators
+ * less those of N, divided by N; operators are recorded while the device runs those before. */
 #ifndef WEFT_CLI_BENCH_H
 #define WEFT_CLI_BENCH_H
 
@@ -34,9 +34,8 @@ typedef weft_tensor *(*cli_bench_operator)(void *context, weft_scope *scope);
 
 /* For the help of commands that measure operators. */
 #define CLI_BENCH_GPU_TIMES                                                                                            \
-  "On a GPU the time of an operator is that of 2N in one submission less that of N, divided by N (at most 20), which " \
-  "leaves out submitting and waiting. WEFT_GPU_TRACE=1 in the environment adds a table of device times by operator "   \
-  "on "                                                                                                                \
+  "On a GPU the time of an operator is that of 2N in a row less that of N, divided by N (at most 200), which leaves "  \
+  "out starting and waiting. WEFT_GPU_TRACE=1 in the environment adds a table of device times by operator on "         \
   "standard error.\n"
 
 /* Opens the device of the common options; gemm_tile as in weft_device_options.  An error was reported. */

@@ -460,7 +460,7 @@ const cli_command cli_cmd_bench_gemm = {
         "The occupancy is an estimate: what part of 2048 invocations a core the workgroups can fill if a core has 48 "
         "KiB of workgroup memory. Registers are not counted. For auto, whose workgroups depend on the shape, there is "
         "none.\n"
-        "On a GPU the time of a product is that of 2N in one submission less that of N, divided by N (at most 20), "
+        "On a GPU the time of a product is that of 2N in a row less that of N, divided by N (at most 200), "
         "which leaves out submitting and waiting. WEFT_GPU_TRACE=1 in the environment adds a table of device times by "
         "operator on standard error.\n"
         "With --json the object has device, n_reps, peak_gflops, copy_gb_per_s and cases, a list of name, tile, "

@@ -2,6 +2,9 @@
  * of a workgroup are read once, by the kernels called ..._quads. */
 #include "gpu/gpu.h"
 
+#include <float.h> /* FLT_MAX */
+#include <math.h>
+
 typedef struct norm_op {
   bool is_centred;                /* the mean is taken off */
   const weft_tensor *gain, *bias; /* [n] or NULL; a gradient has a gain alone */
@@ -12,6 +15,9 @@ static void set_norm(const norm_op *norm, weft__gpu_rows_params *p) {
   p->eps = norm->eps;
   p->shrink = 0x1p-80f;
   p->stretch = 0x1p80f;
+  /* The second matters where eps is tiny. */
+  p->shrunk_eps = (float)(0x1p-160 * (double)norm->eps);
+  p->stretched_eps = (float)fmin(0x1p160 * (double)norm->eps, (double)FLT_MAX);
 }
 
 static weft_status norm_rows(weft__gpu *gpu, const weft__gpu_row_call *call, weft__gpu_rows_params *p,

@@ -40,19 +40,36 @@ fn scaled_squares4(x: vec4<f32>, scales: vec2<f32>) -> vec3<f32> {
   return vec3<f32>(dot(low, low), dot(x, x), dot(high, high));
 }
 
+// Told by their bits: compilers may take it that there are neither NaN nor infinities.
+fn f32_is_nan(x: f32) -> bool {
+  return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u;
+}
+
+fn f32_is_infinite(x: f32) -> bool {
+  return (bitcast<u32>(x) & 0x7fffffffu) == 0x7f800000u;
+}
+
 // 1 / sqrt(mean square - mean^2 + eps) from the sums of n scaled squares, as two factors: the first brings numbers near
-// f32's ends to where the second neither loses them nor makes them infinite.  NaN stays NaN: it is not below 0.
-fn norm_factor(squares: vec3<f32>, n: u32, mean: f32, eps: f32, scales: vec2<f32>) -> vec2<f32> {
-  let means = vec3<f32>(mean * scales.x, mean, mean * scales.y);
-  let exact = squares / f32(n) - means * means;
-  let variance = select(exact, vec3<f32>(0.0), exact < vec3<f32>(0.0));
-  if (squares.y > 3.4028234e38) {
-    return vec2<f32>(scales.x, inverseSqrt(variance.x + eps * scales.x * scales.x));
+// f32's ends to where the second neither loses them nor makes them infinite.  NaN stays NaN, which max would drop.  eps
+// comes scaled as the squares are: a compiler may multiply the scale by itself first, which is infinite.
+fn norm_factor(squares: vec3<f32>, n: u32, mean: f32, eps: vec3<f32>, scales: vec2<f32>) -> vec2<f32> {
+  if (f32_is_nan(squares.y)) {
+    return vec2<f32>(1.0, squares.y);
   }
-  if (variance.y + eps < 1e-30) {
-    return vec2<f32>(scales.y, inverseSqrt(variance.z + eps * scales.y * scales.y));
+  var scale = 1.0;
+  var square = squares.y;
+  var added = eps.y;
+  if (f32_is_infinite(squares.y)) {
+    scale = scales.x;
+    square = squares.x;
+    added = eps.x;
+  } else if (max(squares.y / f32(n) - mean * mean, 0.0) + eps.y < 1e-30) {
+    scale = scales.y;
+    square = squares.z;
+    added = eps.z;
   }
-  return vec2<f32>(1.0, inverseSqrt(variance.y + eps));
+  let scaled_mean = mean * scale;
+  return vec2<f32>(scale, inverseSqrt(max(square / f32(n) - scaled_mean * scaled_mean, 0.0) + added));
 }
 
 // The low nibble of each byte, less 8, as a signed byte.

@@ -45,7 +45,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
   }
   sums = group_sum(t, sums);
   let rest = select(0.0, sums.w, CENTRED);
-  let factor = norm_factor(sums.xyz, p.n, rest, p.eps, scales);
+  let eps = vec3<f32>(p.shrunk_eps, p.eps, p.stretched_eps);
+  let factor = norm_factor(sums.xyz, p.n, rest, eps, scales);
   if (in_range) {
     for (var i = t; i < p.n; i += THREADS) {
       var value = (a_at(at.x + i * p.a_step) - mean - rest) * factor.x * factor.y;
