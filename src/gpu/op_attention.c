@@ -232,6 +232,7 @@ static weft_status with_numbers(weft__gpu *gpu, operands *o, const weft_tensor *
   if (status) return status;
   *missing = &numbers;
   status = each_part(gpu, o, run);
+  *missing = NULL;
   weft__gpu_free(&gpu->base, storage.buffer, storage.n_bytes);
   return status;
 }
