@@ -305,7 +305,7 @@ static void check_large_logits(test_device *d) {
   const int32_t few[] = {N - 1, -1, 4}, wrong[] = {N - 1, -1, N};
   const float weights[] = {1, 2, 3};
   weft_tensor *b = test_i32(d, N_ROWS, few), *c = weft_tensor_from(d->scope, WEFT_F32, TEST_SHAPE(N_ROWS), weights);
-  double sum = (exp(-2) + exp(-1) + 1) * (N / 3), losses[] = {log(sum), 0, log(sum) + 1}; /* N is a multiple of 3 */
+  double sum = (exp(-2) + exp(-1) + 1) * (N / 3.0), losses[] = {log(sum), 0, log(sum) + 1}; /* N is a multiple of 3 */
   /* An invocation adds up N / 2048 sums of eight terms, whose roundings all go the same way here. */
   test_compare("cross_entropy", d, weft_cross_entropy(d->scope, a, b), losses, NULL, 0x1p-18, 0);
   float *got = test_read(weft_cross_entropy_grad(d->scope, a, b, c));

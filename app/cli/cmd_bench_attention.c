@@ -131,6 +131,7 @@ static cli_exit run_bench_attention(void *options, const cli_args *args) {
   const bench_options *o = options;
   shape shapes[MAX_SHAPES];
   row rows[2 * MAX_SHAPES];
+  memset(rows, 0, sizeof rows);
   cli_bench bench;
   int n;
   cli_exit code = read_shapes(args, shapes, &n);

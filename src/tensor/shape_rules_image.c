@@ -48,7 +48,7 @@ static bool column_extents(const weft__sliding *s, int64_t n_images, int64_t n_c
 weft_status weft__shape_im2col(const weft__op_call *call, weft__shape *out) {
   const weft_tensor *a = call->in[0];
   const weft_window2d_attrs *attrs = call->attrs;
-  weft__sliding s;
+  weft__sliding s = {.in = {0}};
   if (!is_image(a)) return mismatch(call, "wants images [N,C,H,W] of f32, f16 or bf16");
   if (!weft__sliding_make(attrs, a->shape + 2, attrs->kernel, false, &s)) return mismatch(call, BAD_WINDOW);
   *out = (weft__shape){.dtype = WEFT_F32, .rank = 2};
@@ -60,7 +60,7 @@ weft_status weft__shape_im2col(const weft__op_call *call, weft__shape *out) {
 weft_status weft__shape_col2im(const weft__op_call *call, weft__shape *out) {
   const weft_tensor *a = call->in[0];
   const weft_window2d_attrs *attrs = call->attrs;
-  weft__sliding s;
+  weft__sliding s = {.in = {0}};
   if (!is_real(a) || a->rank != 2) return mismatch(call, "wants a [C*kh*kw,N*Ho*Wo] of f32, f16 or bf16");
   if (!weft__sliding_make(attrs, attrs->input, attrs->kernel, false, &s)) return mismatch(call, BAD_WINDOW);
   int64_t window = s.kernel[0] * s.kernel[1], windows = s.out[0] * s.out[1];
@@ -81,7 +81,7 @@ static weft_status check_columns(const weft__op_call *call, const weft__sliding 
 
 weft_status weft__shape_conv2d(const weft__op_call *call, weft__shape *out) {
   const weft_tensor *a = call->in[0], *b = call->in[1];
-  weft__sliding s;
+  weft__sliding s = {.in = {0}};
   if (!is_image(a) || !is_image(b) || a->shape[1] != b->shape[1])
     return mismatch(call, "wants images [N,C,H,W] and weights [M,C,kh,kw] of f32, f16 or bf16");
   if (!weft__sliding_make(call->attrs, a->shape + 2, b->shape + 2, false, &s)) return mismatch(call, BAD_WINDOW);
@@ -98,7 +98,7 @@ static bool is_made_by(const weft_tensor *t, const weft__sliding *s, int64_t n, 
 weft_status weft__shape_conv2d_grad_input(const weft__op_call *call, weft__shape *out) {
   const weft_tensor *a = call->in[0], *b = call->in[1];
   const weft_window2d_attrs *attrs = call->attrs;
-  weft__sliding s;
+  weft__sliding s = {.in = {0}};
   if (!is_image(a) || !is_image(b)) return mismatch(call, "wants dy [N,M,Ho,Wo] and weights [M,C,kh,kw]");
   if (!weft__sliding_make(attrs, attrs->input, b->shape + 2, false, &s)) return mismatch(call, BAD_WINDOW);
   if (!is_made_by(a, &s, a->shape[0], b->shape[0]))
@@ -110,7 +110,7 @@ weft_status weft__shape_conv2d_grad_input(const weft__op_call *call, weft__shape
 weft_status weft__shape_conv2d_grad_weight(const weft__op_call *call, weft__shape *out) {
   const weft_tensor *a = call->in[0], *b = call->in[1];
   const weft_window2d_attrs *attrs = call->attrs;
-  weft__sliding s;
+  weft__sliding s = {.in = {0}};
   if (!is_image(a) || !is_image(b)) return mismatch(call, "wants images [N,C,H,W] and dy [N,M,Ho,Wo]");
   if (!weft__sliding_make(attrs, a->shape + 2, attrs->kernel, false, &s)) return mismatch(call, BAD_WINDOW);
   if (!is_made_by(b, &s, a->shape[0], b->shape[1])) return mismatch(call, "wants images [N,C,H,W] and dy [N,M,Ho,Wo]");
@@ -129,7 +129,7 @@ static weft_status pool_rule(const weft__op_call *call, weft__sliding *s) {
 
 weft_status weft__shape_max_pool2d(const weft__op_call *call, weft__shape *out) {
   const weft_tensor *a = call->in[0];
-  weft__sliding s;
+  weft__sliding s = {.in = {0}};
   weft_status status = pool_rule(call, &s);
   if (!status) *out = (weft__shape){WEFT_F32, 4, {a->shape[0], a->shape[1], s.out[0], s.out[1]}};
   return status;
@@ -137,7 +137,7 @@ weft_status weft__shape_max_pool2d(const weft__op_call *call, weft__shape *out) 
 
 weft_status weft__shape_max_pool2d_grad(const weft__op_call *call, weft__shape *out) {
   const weft_tensor *a = call->in[0];
-  weft__sliding s;
+  weft__sliding s = {.in = {0}};
   weft_status status = pool_rule(call, &s);
   if (status) return status;
   if (!is_made_by(call->in[1], &s, a->shape[0], a->shape[1])) return mismatch(call, "wants dy [N,C,Ho,Wo]");
