@@ -261,7 +261,7 @@ static void test_gpu_ops(void **state) {
 static void test_trace(void **state) {
   (void)state;
   static const char *const trace[] = {"WEFT_GPU_TRACE=1", NULL};
-  if (!gpu_env_generations[0]) return;
+  if (!gpu_env_generations[0]) skip(); /* a build without GPU code */
   gpu_env_use(gpu_env_generations[0]);
   run_result r = WEFT_IN(trace, "bench", "matvec", "64x64", "--device=gpu", "-r", "1");
   assert_status(&r, 0);

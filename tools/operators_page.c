@@ -24,8 +24,8 @@ static void print_row(const char *name, int n_inputs, const char *attributes, co
 
 int main(void) {
   fputs("# Operators\n\n"
-        "Made from `include/weft/ops.def` by `make docs`. Every operator runs on the CPU and on a GPU, with the same formula, shapes\n"
-        "and errors; a test compares each with a double-precision reference on both. Operands are a, b, c ... in order, y is the\n"
+        "Made from `include/weft/ops.def` by `make docs`. Every operator runs on the CPU and on a GPU, with the same formula and\n"
+        "shapes, but for sizes that gpu-kernels.md names; a test compares each with a double-precision reference on both. Operands are a, b, c ... in order, y is the\n"
         "result and dy a gradient by it; `...` stands for any leading axes and \"real\" for f32, f16 or bf16. `weft/ops.h` describes\n"
         "the attributes.\n\n"
         "Kinds: a *primitive* has kernels of its own; a *composite* is made of other operators where a device has no fused kernel;\n"

@@ -16,8 +16,6 @@ typedef struct bench_options {
   int n_reps;
 } bench_options;
 
-enum { MAX_SHAPES = 16 };
-
 typedef struct shape {
   int64_t n_heads, n_positions, head_size;
 } shape;
@@ -129,8 +127,8 @@ static cli_exit print_rows(const cli_bench *bench, const row *rows, int n) {
 
 static cli_exit run_bench_attention(void *options, const cli_args *args) {
   const bench_options *o = options;
-  shape shapes[MAX_SHAPES];
-  row rows[2 * MAX_SHAPES];
+  shape shapes[CLI_BENCH_MAX_SHAPES];
+  row rows[2 * CLI_BENCH_MAX_SHAPES];
   memset(rows, 0, sizeof rows);
   cli_bench bench;
   int n;
@@ -163,7 +161,7 @@ const cli_command cli_cmd_bench_attention = {
                "of name, median_ms, min_ms and gflops.",
     .examples = "weft bench attention\n"
                 "weft bench attention 32x2048x64 32x4096x128 --device gpu",
-    .max_args = MAX_SHAPES,
+    .max_args = CLI_BENCH_MAX_SHAPES,
     .uses = CLI_USES_DEVICE,
     .options = option_table,
     .defaults = &defaults,

@@ -96,7 +96,8 @@ static weft_status gpu_read_packed(weft__backend *backend, const weft_tensor *t,
   LOCKED(weft__gpu_read_quantized(weft__gpu_of(backend), t, data));
 }
 
-/* All operators, of all dtypes and views that the CPU takes; attention as far as its kernels reach. */
+/* All operators, of all dtypes and views that the CPU takes, but sizes that docs/gpu-kernels.md names; attention as far as
+ * its kernels reach. */
 static bool gpu_supports(const weft__backend *backend, const weft__op_call *call) {
   switch (call->op) {
   case WEFT_OP_ID_attention:

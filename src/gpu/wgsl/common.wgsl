@@ -172,6 +172,19 @@ fn key_bits(key: u32) -> u32 {
   return select(~key, key ^ 0x80000000u, key >= 0x80000000u);
 }
 
+// ---- angles ----
+
+// cos and sin of a fraction of a turn, in units of 2^-32: to the nearest quarter, which is exact, and on from there.
+fn circle(turn: u32) -> vec2<f32> {
+  let quarter = (turn + 0x20000000u) >> 30u;
+  let x = f32(bitcast<i32>(turn - (quarter << 30u))) * 1.4629180792671596e-9; // 2 pi / 2^32
+  let z = x * x;
+  let c = fma(fma(fma(fma(2.4801587e-5, z, -0.0013888889), z, 0.041666668), z, -0.5), z, 1.0);
+  let s = fma(fma(fma(fma(2.7557319e-6, z, -1.9841270e-4), z, 0.008333334), z, -0.16666667) * z, x, x);
+  let turned = select(vec2<f32>(c, s), vec2<f32>(-s, c), (quarter & 1u) == 1u);
+  return select(turned, -turned, (quarter & 2u) == 2u);
+}
+
 // ---- random words ----
 
 // The 64-bit product of two words: low word, high word.

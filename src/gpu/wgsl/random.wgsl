@@ -23,17 +23,6 @@ fn log_of(x: f32) -> f32 {
   return fma(e, 0.6931472, fma(s, rest, 2.0 * s));
 }
 
-// cos and sin of 2 pi u, u of [0, 1) a multiple of 2^-24: to the nearest quarter, which is exact, and on from there.
-fn circle(u: f32) -> vec2<f32> {
-  let quarter = round(u * 4.0);
-  let x = (u * 4.0 - quarter) * 1.5707964;
-  let z = x * x;
-  let c = fma(fma(fma(fma(2.4801587e-5, z, -0.0013888889), z, 0.041666668), z, -0.5), z, 1.0);
-  let s = fma(fma(fma(fma(2.7557319e-6, z, -1.9841270e-4), z, 0.008333334), z, -0.16666667) * z, x, x);
-  let turned = select(vec2<f32>(c, s), vec2<f32>(-s, c), (u32(quarter) & 1u) == 1u);
-  return select(turned, -turned, (u32(quarter) & 2u) == 2u);
-}
-
 // Elements 4b .. 4b + 3.
 fn draw(b: u32) -> vec4<f32> {
   let words = philox_block(vec2<u32>(p.seed_low, p.seed_high), vec2<u32>(p.stream_low, p.stream_high),
@@ -41,7 +30,7 @@ fn draw(b: u32) -> vec4<f32> {
   if (NORMAL) {
     let r = vec2<f32>(sqrt(-2.0 * log_of(unit_of(words.x) + 5.9604644775390625e-8)),
                       sqrt(-2.0 * log_of(unit_of(words.z) + 5.9604644775390625e-8)));
-    let z = vec4<f32>(r.x * circle(unit_of(words.y)), r.y * circle(unit_of(words.w)));
+    let z = vec4<f32>(r.x * circle(words.y & 0xffffff00u), r.y * circle(words.w & 0xffffff00u));
     return fma(z, vec4<f32>(p.scale), vec4<f32>(p.shift));
   }
   let u = vec4<f32>(unit_of(words.x), unit_of(words.y), unit_of(words.z), unit_of(words.w));

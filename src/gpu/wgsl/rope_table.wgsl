@@ -13,14 +13,6 @@
 @group(0) @binding(2) var<storage, read> factors: array<u32>;
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;
 
-// Upper word of a 32 x 32 bit product.
-fn upper_product(a: u32, b: u32) -> u32 {
-  let low = (a & 0xffffu) * (b & 0xffffu);
-  let first = (a >> 16u) * (b & 0xffffu) + (low >> 16u);
-  let second = (a & 0xffffu) * (b >> 16u) + (first & 0xffffu);
-  return (a >> 16u) * (b >> 16u) + (first >> 16u) + (second >> 16u);
-}
-
 // (upper, lower) word * 2^shift, bits beyond either end dropped.
 fn shifted(x: vec2<u32>, shift: i32) -> vec2<u32> {
   let n = u32(abs(shift));
@@ -63,17 +55,6 @@ fn turns_of(frequency: vec4<u32>, factor: u32) -> vec2<u32> {
   return shifted(ratio, bitcast<i32>(frequency.w) - exponent - 32 + 64);
 }
 
-// cos and sin of a fraction of a turn: to the nearest quarter, which is exact, and on from there.
-fn circle(turn: u32) -> vec2<f32> {
-  let quarter = (turn + 0x20000000u) >> 30u;
-  let x = f32(bitcast<i32>(turn - (quarter << 30u))) * 1.4629180792671596e-9; // 2 pi / 2^32
-  let z = x * x;
-  let c = fma(fma(fma(fma(2.4801587e-5, z, -0.0013888889), z, 0.041666668), z, -0.5), z, 1.0);
-  let s = fma(fma(fma(fma(2.7557319e-6, z, -1.9841270e-4), z, 0.008333334), z, -0.16666667) * z, x, x);
-  let turned = select(vec2<f32>(c, s), vec2<f32>(-s, c), (quarter & 1u) == 1u);
-  return select(turned, -turned, (quarter & 2u) == 2u);
-}
-
 fn entry(position: i32, frequency: vec4<u32>, factor: u32) -> vec2<f32> {
   let rest = factor & 0x7fffffffu;
   if (rest < 0x00800000u || rest > 0x7f800000u) { // an infinite frequency, or none
@@ -81,7 +62,7 @@ fn entry(position: i32, frequency: vec4<u32>, factor: u32) -> vec2<f32> {
   }
   let turns = turns_of(frequency, rest);
   let n = u32(abs(position));
-  var turn = upper_product(n, turns.y) + n * turns.x;
+  var turn = wide_product(n, turns.y).y + n * turns.x;
   if ((position < 0) != ((frequency.z == 1u) != (factor > 0x7fffffffu))) {
     turn = 0u - turn;
   }
