@@ -360,6 +360,16 @@ static void check_shared_storage(test_device *d) {
   grads[1] = o.v;
   assert_null(run_grad(d, &o, grads));
   assert_int_equal(weft_last_status(), WEFT_EINVAL);
+  grads[1] = grads[2];
+  assert_null(run_grad(d, &o, grads));
+  weft_tensor *packed = test_random(d, TEST_SHAPE(1, 5, 12), 1, 1), *first = grads[0];
+  grads[0] = weft_slice(d->scope, packed, 2, 0, 6);
+  grads[1] = weft_slice(d->scope, packed, 2, 5, 6); /* a column of both */
+  assert_null(run_grad(d, &o, grads));
+  assert_int_equal(weft_last_status(), WEFT_EINVAL);
+  grads[1] = weft_slice(d->scope, packed, 2, 6, 6);
+  assert_non_null(run_grad(d, &o, grads));
+  grads[0] = first;
   grads[1] = own;
   assert_non_null(run_grad(d, &o, grads));
   assert_null(weft_attention_lse(d->scope, o.q, o.lse, o.q, o.k, o.v, &o.attrs));

@@ -79,7 +79,8 @@ static const weft_rope_table_attrs TABLE = {4, 10000, 1, 0, 0, 0}, ODD_TABLE = {
                                    YARN_NAN = {4, 10000, 1, NAN, 4096, 1}, YARN_NOWHERE = {4, 10000, 1, 8, 0, 1},
                                    MAGNITUDE_NEGATIVE = {4, 10000, 1, 0, 0, -1};
 static const weft_rope_attrs HEADS_OF_8 = {8, WEFT_ROPE_HALVES, 0}, HEADS_OF_3 = {3, WEFT_ROPE_HALVES, 0},
-                             HEADS_OF_2 = {2, WEFT_ROPE_HALVES, 0}, HEADS_OF_0 = {0, WEFT_ROPE_HALVES, 1};
+                             HEADS_OF_2 = {2, WEFT_ROPE_HALVES, 0}, HEADS_OF_0 = {0, WEFT_ROPE_HALVES, 1},
+                             NO_PAIRING = {8, (weft_rope_pairing)7, 0};
 static const weft_paged_attention_attrs HEADS_4 = {4, 1, 0}, HEADS_3 = {3, 1, 0}, HEADS_0 = {0, 1, 0},
                                         HEADS_2 = {2, 1, 0}, NAN_SCALE = {4, NAN, 0}, WINDOW_5 = {4, 1, 5},
                                         WINDOW_NEGATIVE = {4, 1, -1};
@@ -88,7 +89,8 @@ static const weft_matmul_nt_gated_attrs SILU = {WEFT_GATE_SILU}, GELU_TANH = {WE
 static const weft_attention_attrs TWO_HEADS = {2, 0.5f, WEFT_MASK_CAUSAL, 0}, NO_HEADS = {0, 0.5f, WEFT_MASK_CAUSAL, 0},
                                   TWO_WINDOWS = {2, 0.5f, WEFT_MASK_CAUSAL, 3},
                                   WINDOW_UNMASKED = {2, 0.5f, WEFT_MASK_NONE, 3},
-                                  WINDOW_BELOW_0 = {2, 0.5f, WEFT_MASK_CAUSAL, -1};
+                                  WINDOW_BELOW_0 = {2, 0.5f, WEFT_MASK_CAUSAL, -1},
+                                  NO_MASK = {2, 0.5f, (weft_mask)7, 0};
 
 static const weft_window2d_attrs WINDOW_3 = {{0, 0}, {3, 3}, {2, 2}, {1, 1}, {0, 0}},
                                  WINDOW_2_OF_5_6 = {{5, 6}, {2, 2}, {0, 0}, {0, 0}, {0, 0}},
@@ -99,6 +101,7 @@ static const weft_window2d_attrs WINDOW_3 = {{0, 0}, {3, 3}, {2, 2}, {1, 1}, {0,
                                  PADDED_BELOW_0 = {{5, 6}, {2, 2}, {0, 0}, {-1, 0}, {0, 0}},
                                  STRIDE_BELOW_0 = {{5, 6}, {2, 2}, {0, -1}, {0, 0}, {0, 0}},
                                  PADDED_FAR = {{5, 6}, {3, 3}, {0, 0}, {2, 0}, {0, 0}},
+                                 PADDED_HUGE = {{2, 2}, {1, 1}, {0, 0}, {INT32_MAX, INT32_MAX}, {0, 0}},
                                  STRIDE_HUGE = {{5, 6}, {2, 2}, {INT64_MAX, 1}, {0, 0}, {0, 0}},
                                  WINDOW_1_PADDED = {{1, 1}, {1, 1}, {0, 0}, {1, 1}, {0, 0}};
 #define ADAM_NUMBERS .lr = 1e-3, .beta1 = 0.9, .eps = 1e-8, .weight_decay = 0.1
@@ -496,6 +499,7 @@ static const rule_case RULE_CASES[] = {
     WRONG(rope, &HEADS_OF_8, F32(3, 12), F32(3, 2, 4)),
     WRONG(rope, &HEADS_OF_3, F32(3, 16), F32(3, 2, 1)),
     WRONG(rope, &HEADS_OF_2, F32(3, 16), F32(3, 2, 4)),
+    WRONG(rope, &NO_PAIRING, F32(3, 16), F32(3, 2, 4)),
     WRONG(rope, &HEADS_OF_0, F32(3, 16), F32(3, 2, 4)),
     WRONG(rope, &HEADS_OF_8, F32(48), F32(3, 2, 4)),
     WRONG(rope, &HEADS_OF_8, F16(3, 16), F32(3, 2, 4)),
@@ -532,6 +536,7 @@ static const rule_case RULE_CASES[] = {
     WRONG(attention, &TWO_HEADS, F32(2, 5, 6), F16(2, 7, 6), F16(2, 7, 6)),
     FITS(attention, &TWO_WINDOWS, F32(2, 5, 6), F32(2, 7, 3), F32(2, 7, 3)),
     WRONG(attention, &WINDOW_UNMASKED, F32(2, 5, 6), F32(2, 7, 3), F32(2, 7, 3)),
+    WRONG(attention, &NO_MASK, F32(2, 5, 6), F32(2, 7, 3), F32(2, 7, 3)),
     WRONG(attention, &WINDOW_BELOW_0, F32(2, 5, 6), F32(2, 7, 3), F32(2, 7, 3)),
     FITS(attention_lse, &TWO_WINDOWS, F32(2, 5, 6), F32(2, 5, 2), F32(2, 5, 6), F32(2, 7, 3), F32(2, 7, 3)),
     FITS(attention_lse, &TWO_HEADS, F32(5, 6), F32(5, 2), COLUMNS_F32(5, 6), F32(5, 6), F32(5, 6)),
@@ -563,6 +568,9 @@ static const rule_case RULE_CASES[] = {
     WRONG(im2col, &PADDED_BELOW_0, F32(2, 3, 5, 6)),
     WRONG(im2col, &STRIDE_BELOW_0, F32(2, 3, 5, 6)),
     WRONG(im2col, &STRIDE_HUGE, F32(2, 3, 5, 6)),
+    WRONG(im2col, &PADDED_HUGE, F32(1, 1, 2, 2)), /* whose windows are more than can be counted */
+    WRONG(col2im, &PADDED_HUGE, F32(1, 4)),
+    WRONG(conv2d, &PADDED_HUGE, F32(1, 1, 2, 2), F32(1, 1, 1, 1)),
     WRONG(im2col, &WINDOW_1_PADDED, F32(INT64_MAX, 0, 1, 1)), /* an extent that overflows */
     FITS(col2im, &WINDOW_2_OF_5_6, COLUMNS_F32(12, 40)),
     FITS(col2im, &WINDOW_2_OF_5_6, BF16(0, 20)),

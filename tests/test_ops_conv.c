@@ -266,6 +266,21 @@ static void check_defaults(test_device *d) {
                     TEST_SHAPE(1, 2, 3, 2));
 }
 
+/* A kernel of 2^62 elements, of which one meets the image. */
+static void check_huge_kernel(test_device *d) {
+  const int64_t padding = (INT64_C(1) << 30) - 2;
+  const weft_max_pool2d_attrs attrs = {.kernel = {INT32_MAX - 2, INT32_MAX - 2}, .padding = {padding, padding}};
+  const float element = -0.75f;
+  weft_tensor *x = weft_tensor_from(d->scope, WEFT_F32, TEST_SHAPE(1, 1, 1, 1), &element);
+  test_expect_values("max_pool2d", d, weft_max_pool2d(d->scope, x, &attrs), (const double[]){-0.75}, 0);
+  test_expect_values("max_pool2d_grad", d, weft_max_pool2d_grad(d->scope, x, x, &attrs), (const double[]){-0.75}, 0);
+}
+
+static void kernels_may_be_larger_than_images(void **state) {
+  (void)state;
+  test_each_device(1, check_huge_kernel);
+}
+
 static void zeros_are_the_defaults(void **state) {
   (void)state;
   test_each_device(1, check_defaults);
@@ -409,6 +424,7 @@ int main(void) {
       cmocka_unit_test(large_batches_are_convolved_in_rounds),
       cmocka_unit_test(results_exceed_a_binding),
       cmocka_unit_test(zeros_are_the_defaults),
+      cmocka_unit_test(kernels_may_be_larger_than_images),
       cmocka_unit_test(max_pool2d_takes_the_largest),
       cmocka_unit_test(the_first_of_equals_is_taken),
       cmocka_unit_test(gradients_are_slopes),

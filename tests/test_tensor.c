@@ -909,7 +909,8 @@ static void null_without_an_error_is_one(void **state) {
 static void missing_attributes_are_refused(void **state) {
   fixture *f = *state;
   weft_tensor *t = counting(f->scope, TEST_SHAPE(2, 3));
-  weft_tensor *const in[WEFT__OP_MAX_INPUTS] = {t, t, t, t, t, t, t};
+  weft_tensor *in[WEFT__OP_MAX_INPUTS];
+  for (int i = 0; i < WEFT__OP_MAX_INPUTS; i++) in[i] = t;
   int n_checked = 0;
   for (int op = 0; op < WEFT_OP_COUNT; op++) {
     const weft__op_row *row = weft__op_get((weft_op)op);
@@ -925,8 +926,24 @@ static void missing_attributes_are_refused(void **state) {
 
 #define TENSOR_TEST(function) cmocka_unit_test_setup_teardown(function, set_up, tear_down)
 
+/* In a thread that has no error yet. */
+static void *view_nothing(void *scope) {
+  bool is_told = !weft_slice(scope, NULL, 0, 0, 1) && weft_last_status() == WEFT_EINVAL;
+  return is_told ? scope : NULL;
+}
+
+static void views_of_nothing_are_errors(void **state) {
+  const fixture *f = *state;
+  pthread_t thread;
+  void *told;
+  assert_int_equal(pthread_create(&thread, NULL, view_nothing, f->scope), 0);
+  assert_int_equal(pthread_join(thread, &told), 0);
+  assert_ptr_equal(told, f->scope);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+      TENSOR_TEST(views_of_nothing_are_errors),
       TENSOR_TEST(closing_a_scope_frees_its_tensors),
       TENSOR_TEST(handles_are_freed_in_any_order),
       TENSOR_TEST(kept_tensors_move_up),

@@ -3,7 +3,8 @@
  * An operator makes a new tensor in `scope`.  Given a NULL operand it returns NULL with the error already set, so a whole
  * expression is checked once, at its end.  Wrong shapes, dtypes or devices: NULL, EINVAL.  What is wrong in an operand's
  * contents, an index out of range, is EINVAL, too: on the CPU at once; a GPU makes the result without the elements that
- * the index stands for, and the device's next read or sync tells (of one; which one is open if several are wrong).
+ * the index stands for, and the device's next read or sync tells, of the first that was found.  (A result without elements is
+ * not computed there, so nothing is looked at.)
  * Rows, formulas and shapes: weft/ops.def. */
 #ifndef WEFT_OPS_H
 #define WEFT_OPS_H

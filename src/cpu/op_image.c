@@ -102,30 +102,39 @@ weft_status weft__cpu_col2im(weft__backend *backend, const weft__op_call *call) 
 
 /* ---- max_pool2d ---- */
 
+/* What windows first_window .. + n - 1 of a row meet with element kx of the kernel in a row of the image: their largest so
+ * far, and the places of these. */
+static void meet_row(const image_loop *l, int64_t n_image, int64_t c, int64_t row, int64_t kx, int64_t first_window,
+                     int64_t n, float *largest, int64_t *places) {
+  const weft__sliding *s = &l->s;
+  float scratch[WEFT__PIECE];
+  int64_t first, end;
+  weft__sliding_range(s, 1, kx, 0, s->in[1], &first, &end);
+  first = weft__max_i64(first, first_window);
+  end = weft__min_i64(end, first_window + n);
+  if (first >= end) return;
+  int64_t column = weft__sliding_place(s, 1, first, kx), place = row * s->in[1] + column;
+  const float *run = weft__real_run(l->x, image_index(l->x, n_image, c, row, column), l->x->strides[3] * s->stride[1],
+                                    end - first, scratch);
+  for (int64_t o = first; o < end; o++, place += s->stride[1]) {
+    int64_t i = o - first_window;
+    if (places[i] >= 0 && !weft__ranks_before(run[o - first], place, largest[i], places[i])) continue;
+    largest[i] = run[o - first];
+    places[i] = place;
+  }
+}
+
 /* Largest elements of windows (oy, first_window ..) of a channel, at most WEFT__PIECE of them, and their places in it: -inf
  * and -1 where a window meets none. */
 static void find_largest(const image_loop *l, int64_t n_image, int64_t c, int64_t oy, int64_t first_window, int64_t n,
                          float *largest, int64_t *places) {
-  const weft__sliding *s = &l->s;
-  float scratch[WEFT__PIECE];
+  int64_t top, bottom, left, right;
   for (int64_t i = 0; i < n; i++) largest[i] = -INFINITY, places[i] = -1;
-  for (int64_t k = 0; k < s->kernel[0] * s->kernel[1]; k++) {
-    int64_t row = weft__sliding_place(s, 0, oy, k / s->kernel[1]), kx = k % s->kernel[1], first, end;
-    if (row < 0 || row >= s->in[0]) continue;
-    weft__sliding_range(s, 1, kx, 0, s->in[1], &first, &end);
-    first = weft__max_i64(first, first_window);
-    end = weft__min_i64(end, first_window + n);
-    if (first >= end) continue;
-    int64_t column = weft__sliding_place(s, 1, first, kx), place = row * s->in[1] + column;
-    const float *run = weft__real_run(l->x, image_index(l->x, n_image, c, row, column), l->x->strides[3] * s->stride[1],
-                                      end - first, scratch);
-    for (int64_t o = first; o < end; o++, place += s->stride[1]) {
-      int64_t i = o - first_window;
-      if (places[i] >= 0 && !weft__ranks_before(run[o - first], place, largest[i], places[i])) continue;
-      largest[i] = run[o - first];
-      places[i] = place;
-    }
-  }
+  weft__sliding_elements(&l->s, 0, oy, 1, &top, &bottom);
+  weft__sliding_elements(&l->s, 1, first_window, n, &left, &right);
+  for (int64_t ky = top; ky < bottom; ky++)
+    for (int64_t kx = left; kx < right; kx++)
+      meet_row(l, n_image, c, weft__sliding_place(&l->s, 0, oy, ky), kx, first_window, n, largest, places);
 }
 
 /* A unit: a row of a channel's windows. */

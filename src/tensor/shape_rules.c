@@ -210,7 +210,8 @@ weft_status weft__shape_rope(const weft__op_call *call, weft__shape *out) {
   const weft_rope_attrs *attrs = call->attrs;
   bool fits = is_rows(a, WEFT_F32) && a->rank == 2 && is_plain(table, WEFT_F32) && weft__is_contiguous(table) &&
               table->rank == 3 && table->shape[0] == a->shape[0] && table->shape[1] == 2 && attrs->head_size > 0 &&
-              a->shape[1] % attrs->head_size == 0 && table->shape[2] * 2 <= attrs->head_size;
+              a->shape[1] % attrs->head_size == 0 && table->shape[2] * 2 <= attrs->head_size &&
+              (attrs->pairing == WEFT_ROPE_INTERLEAVED || attrs->pairing == WEFT_ROPE_HALVES);
   if (!fits) return mismatch(call, "wants f32 a [N,H*D] and a table [N,2,R/2] with R at most D");
   shape_of(a, out);
   return WEFT_OK;
@@ -248,6 +249,8 @@ static weft_status attention_rule(const weft__op_call *call, int first) {
   int64_t n_queries = q->shape[q->rank - 2], n_keys = k->shape[k->rank - 2];
   if (n_keys < 1 || n_keys > INT32_MAX || (attrs->mask == WEFT_MASK_CAUSAL && n_keys < n_queries))
     return mismatch(call, "wants at least one key, and for a causal mask as many as there are queries");
+  if (attrs->mask != WEFT_MASK_NONE && attrs->mask != WEFT_MASK_CAUSAL)
+    return mismatch(call, "wants a mask of weft_mask");
   if (attrs->window < 0 || (attrs->window > 0 && attrs->mask != WEFT_MASK_CAUSAL))
     return mismatch(call, "wants a window of 0 or more, and a causal mask with one");
   return WEFT_OK;
@@ -293,6 +296,20 @@ static bool has_writable_rows(const weft_tensor *t) {
          (axis == 0 || t->shape[0] <= 1 || t->strides[0] >= weft__n_cols(t));
 }
 
+/* Whether the rows of two tensors of one rank share no element: other storages, parts of one behind each other, or other
+ * columns of the same rows. */
+static bool are_rows_apart(const weft_tensor *a, const weft_tensor *b) {
+  if (a->storage != b->storage || weft_tensor_numel(a) == 0 || weft_tensor_numel(b) == 0) return true;
+  if (a->offset > b->offset) return are_rows_apart(b, a);
+  int axis = a->rank - 2;
+  int64_t row = a->strides[axis], begin = b->offset - a->offset, last = weft__n_cols(a) - 1;
+  for (int i = 0; i <= axis; i++) last += (a->shape[i] - 1) * a->strides[i];
+  bool is_grid =
+      row == b->strides[axis] && (axis == 0 || (a->strides[0] == b->strides[0] && a->strides[0] >= a->shape[1] * row &&
+                                                b->strides[0] >= b->shape[1] * row && a->strides[0] % row == 0));
+  return begin > last || (is_grid && begin % row >= weft__n_cols(a) && begin % row + weft__n_cols(b) <= row);
+}
+
 weft_status weft__shape_attention_grad(const weft__op_call *call, weft__shape *out) {
   const weft_tensor *y = call->in[6], *dy = call->in[8];
   shape_of(call->in[0], out);
@@ -304,7 +321,8 @@ weft_status weft__shape_attention_grad(const weft__op_call *call, weft__shape *o
     fits = has_writable_rows(call->in[i]) && weft__same_shape(call->in[i], call->in[i + 3]);
   if (!fits) return mismatch(call, "wants f32 dq, dk, dv like q, k, v, y and dy like q, and lse [B,T,H]");
   for (int i = 0; i < 3; i++)
-    if (!is_apart(call, i, 3)) return mismatch(call, "wants dq, dk and dv in storages of their own");
+    if (!is_apart(call, i, 3) || !are_rows_apart(call->in[i], call->in[(i + 1) % 3]))
+      return mismatch(call, "wants dq, dk and dv in storages of their own, and apart from one another");
   return WEFT_OK;
 }
 

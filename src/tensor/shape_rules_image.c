@@ -19,7 +19,7 @@ bool weft__sliding_make(const weft_window2d_attrs *attrs, const int64_t *in, con
         !is_within(s->padding[i], 0) || !is_within(s->dilation[i], 1))
       return false;
     int64_t reach = s->dilation[i] * (kernel[i] - 1) + 1, room = in[i] + 2 * s->padding[i];
-    if (reach > room || (is_pooling && s->padding[i] > reach / 2)) return false;
+    if (reach > room || room > INT32_MAX || (is_pooling && s->padding[i] > reach / 2)) return false;
     s->out[i] = (room - reach) / s->stride[i] + 1;
   }
   return true;

@@ -36,6 +36,10 @@ weft_tensor *weft__tensor_make(weft_scope *scope, weft_dtype dtype, int rank, co
 }
 
 weft_tensor *weft__tensor_alias(weft_scope *scope, const weft_tensor *t) {
+  if (weft__scope_backend(scope) != t->storage->backend) {
+    weft__error(WEFT_EINVAL, "view: the scope and the tensor are on different devices");
+    return NULL;
+  }
   atomic_fetch_add_explicit(&t->storage->n_refs, 1, memory_order_relaxed);
   weft_tensor *view = weft__tensor_make(scope, t->dtype, t->rank, t->shape, t->storage);
   if (!view) return NULL;
@@ -176,8 +180,9 @@ static weft_status read_span(const weft_tensor *t, int64_t n_span, char *data) {
 
 weft_status weft_tensor_read(const weft_tensor *tensor, void *data, size_t n_bytes) {
   weft_status status = check_transfer(tensor, n_bytes);
-  if (status || n_bytes == 0) return status;
   weft__backend *backend = tensor->storage->backend;
+  if (!status && n_bytes == 0 && backend->class->sync) return backend->class->sync(backend); /* which tells faults */
+  if (status || n_bytes == 0) return status;
   if (tensor->storage->layout == WEFT__LAYOUT_PACKED) return backend->class->read_packed(backend, tensor, data);
   if (weft__dtype_get(tensor->dtype)->is_quantised) /* which has no views but itself */
     return backend->class->read(backend, tensor->storage->buffer, 0, data, n_bytes);
@@ -207,6 +212,11 @@ weft_status weft_tensor_write(weft_tensor *tensor, const void *data, size_t n_by
 
 /* ---- views ---- */
 
+static weft_tensor *no_tensor(const char *what) {
+  if (!weft_last_status()) weft__error(WEFT_EINVAL, "%s: the tensor is NULL", what);
+  return NULL;
+}
+
 static weft_tensor *view_error(const weft_tensor *t, const char *what) {
   char text[160];
   weft__error(WEFT_EINVAL, "%s: does not fit a tensor %s", what, weft__shape_text(t, text));
@@ -218,7 +228,7 @@ static bool is_viewable(const weft_tensor *t) {
 }
 
 weft_tensor *weft_slice(weft_scope *scope, weft_tensor *tensor, int axis, int64_t start, int64_t length) {
-  if (!tensor) return NULL;
+  if (!tensor) return no_tensor("slice");
   if (axis < 0 || axis >= tensor->rank || start < 0 || length < 0 || start > tensor->shape[axis] - length ||
       !is_viewable(tensor))
     return view_error(tensor, "slice");
@@ -231,7 +241,7 @@ weft_tensor *weft_slice(weft_scope *scope, weft_tensor *tensor, int axis, int64_
 
 weft_tensor *weft_reshape(weft_scope *scope, weft_tensor *tensor, int rank, const int64_t *shape) {
   int64_t numel, strides[WEFT_MAX_RANK];
-  if (!tensor) return NULL;
+  if (!tensor) return no_tensor("reshape");
   if (rank < 0 || rank > WEFT_MAX_RANK || !weft__shape_numel(rank, shape, &numel) ||
       numel != weft_tensor_numel(tensor) || !weft__reshaped_strides(tensor, rank, shape, strides) ||
       !is_viewable(tensor))
@@ -247,7 +257,7 @@ weft_tensor *weft_reshape(weft_scope *scope, weft_tensor *tensor, int rank, cons
 }
 
 weft_tensor *weft_permute(weft_scope *scope, weft_tensor *tensor, const int *axes) {
-  if (!tensor) return NULL;
+  if (!tensor) return no_tensor("permute");
   unsigned seen = 0;
   for (int i = 0; i < tensor->rank; i++) {
     if (axes[i] < 0 || axes[i] >= tensor->rank || (seen & 1u << axes[i])) return view_error(tensor, "permute");

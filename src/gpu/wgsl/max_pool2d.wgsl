@@ -23,17 +23,24 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
     let first = p.a_offset + plane / p.n_channels * p.a_image + plane % p.n_channels * p.a_channel;
     var key = 0u;
     var largest = select(0xff800000u, 0xffffffffu, PLACES);
-    for (var ky = 0u; ky < p.kernel_height; ky++) {
-      for (var kx = 0u; kx < p.kernel_width; kx++) {
-        let at_y = top + i32(ky * p.dilation_y);
+    // The kernel's elements before the first that the image can meet are passed over.
+    let first_y = (u32(max(-top, 0)) + p.dilation_y - 1u) / p.dilation_y;
+    let first_x = (u32(max(-left, 0)) + p.dilation_x - 1u) / p.dilation_x;
+    for (var ky = first_y; ky < p.kernel_height; ky++) {
+      let at_y = top + i32(ky * p.dilation_y);
+      if (at_y >= i32(p.height)) {
+        break;
+      }
+      for (var kx = first_x; kx < p.kernel_width; kx++) {
         let at_x = left + i32(kx * p.dilation_x);
-        if (at_y >= 0 && at_y < i32(p.height) && at_x >= 0 && at_x < i32(p.width)) {
-          let at = first + u32(at_y) * p.a_row + u32(at_x) * p.a_column;
-          let value = real_in(a[word_at(DTYPE, at)], DTYPE, at);
-          if (rank_key(value) > key) {
-            key = rank_key(value);
-            largest = select(bitcast<u32>(value), u32(at_y) * p.width + u32(at_x), PLACES);
-          }
+        if (at_x >= i32(p.width)) {
+          break;
+        }
+        let at = first + u32(at_y) * p.a_row + u32(at_x) * p.a_column;
+        let value = real_in(a[word_at(DTYPE, at)], DTYPE, at);
+        if (rank_key(value) > key) {
+          key = rank_key(value);
+          largest = select(bitcast<u32>(value), u32(at_y) * p.width + u32(at_x), PLACES);
         }
       }
     }

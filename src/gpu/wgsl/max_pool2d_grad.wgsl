@@ -20,16 +20,23 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
     let plane = i / p.width / p.height;
     let first = p.b_offset + plane / p.n_channels * p.b_image + plane % p.n_channels * p.b_channel;
     var sum = 0.0;
-    for (var ky = 0u; ky < p.kernel_height; ky++) {
-      let from_y = row + p.padding_y - ky * p.dilation_y; // of the window, in the padded image
+    // The element's place in the padded image, and the kernel's first elements with which the last windows reach it.
+    let at_y = row + p.padding_y;
+    let at_x = column + p.padding_x;
+    let last_y = (p.out_height - 1u) * p.stride_y;
+    let last_x = (p.out_width - 1u) * p.stride_x;
+    let first_y = (max(at_y, last_y) - last_y + p.dilation_y - 1u) / p.dilation_y;
+    let first_x = (max(at_x, last_x) - last_x + p.dilation_x - 1u) / p.dilation_x;
+    for (var ky = first_y; ky < p.kernel_height && ky * p.dilation_y <= at_y; ky++) {
+      let from_y = at_y - ky * p.dilation_y; // of the window
       let oy = from_y / p.stride_y;
-      if (ky * p.dilation_y > row + p.padding_y || oy * p.stride_y != from_y || oy >= p.out_height) {
+      if (oy * p.stride_y != from_y) {
         continue;
       }
-      for (var kx = 0u; kx < p.kernel_width; kx++) {
-        let from_x = column + p.padding_x - kx * p.dilation_x;
+      for (var kx = first_x; kx < p.kernel_width && kx * p.dilation_x <= at_x; kx++) {
+        let from_x = at_x - kx * p.dilation_x;
         let ox = from_x / p.stride_x;
-        if (kx * p.dilation_x > column + p.padding_x || ox * p.stride_x != from_x || ox >= p.out_width) {
+        if (ox * p.stride_x != from_x) {
           continue;
         }
         if (places[p.a_offset + (plane * p.out_height + oy) * p.out_width + ox] == row * p.width + column) {
