@@ -73,7 +73,7 @@ static void need_adapter(void) {
 static int open_device(void **state) {
   open_library(state);
   need_adapter();
-  if (suite.abi->device_open(&suite.device, suite.library->instance, 0, suite.adapter.features))
+  if (suite.abi->device_open(&suite.device, suite.library->instance, 0, suite.adapter.features, NULL))
     fail_msg("%s", weft_last_error());
   return 0;
 }
@@ -462,7 +462,7 @@ static int fill_memory(void) {
   if (weft__gpu_library_open(&suite.library)) return 1;
   suite.abi = suite.library->abi;
   if (suite.abi->adapter_info(suite.library->instance, 0, &suite.adapter)) return 1;
-  if (suite.abi->device_open(&suite.device, suite.library->instance, 0, 0)) return 1;
+  if (suite.abi->device_open(&suite.device, suite.library->instance, 0, 0, NULL)) return 1;
   if (suite.adapter.kind == WEFT__ADAPTER_CPU) limit_memory();
   do buffers[n] = suite.abi->buffer_create(suite.device, FILL_BYTES, WEFT__BUFFER_STORAGE);
   while (buffers[n] && ++n < MAX_FILLED);
@@ -523,7 +523,7 @@ static void test_open_without_memory(void **state) {
     gpu_env_use(*state);
     weft__alloc_fail_at(n);
     weft_status status = weft__gpu_library_open(&suite.library);
-    if (!status) status = suite.library->abi->device_open(&suite.device, suite.library->instance, 0, 0);
+    if (!status) status = suite.library->abi->device_open(&suite.device, suite.library->instance, 0, 0, NULL);
     bool has_failed = status != WEFT_OK;
     weft__alloc_fail_at(0);
     if (has_failed) assert_string_not_equal(weft_last_error(), "");
@@ -876,7 +876,7 @@ static int print_probe(void) {
   }
   int n = found->abi->n_adapters(found->instance);
   weft__gpu_device *opened = NULL;
-  if (n > 0 && found->abi->device_open(&opened, found->instance, 0, 0)) status = weft_last_status();
+  if (n > 0 && found->abi->device_open(&opened, found->instance, 0, 0, NULL)) status = weft_last_status();
   printf("%s %s %d adapters %s\n", found->abi->generation, found->version, n, found->path);
   if (opened) found->abi->device_close(opened);
   weft__gpu_library_close(found);

@@ -243,7 +243,8 @@ static weft_status choose_adapter(const weft__gpu *gpu, const weft__gpu_options 
  * refuse the device where cooperative matrices are offered, and v22 advertises an f16 that does not compile. */
 static uint32_t wanted_features(const weft__adapter_info *info) { return info->features & WEFT__GPU_TIMESTAMPS; }
 
-/* WEFT_GPU_LIMITS=min: what every WebGPU device has, so that the tests run once on the lowest common denominator. */
+/* WEFT_GPU_LIMITS=min: what every WebGPU device has, so that the tests run once on the lowest common denominator.  The
+ * device is asked for these limits too, and the library refuses what exceeds them, but for workgroup memory. */
 static void force_lowest_limits(weft__gpu_limits *limits) {
   const char *text = getenv("WEFT_GPU_LIMITS");
   if (!text || strcmp(text, "min")) return;
@@ -258,13 +259,13 @@ static weft_status open_device(weft__gpu *gpu, const weft__gpu_options *o) {
   weft_status status = choose_adapter(gpu, o, &index);
   if (!status) status = gpu->abi->adapter_info(gpu->instance, index, &gpu->info);
   if (status) return status;
+  force_lowest_limits(&gpu->info.limits);
   gpu->features = wanted_features(&gpu->info);
-  status = gpu->abi->device_open(&gpu->device, gpu->instance, index, gpu->features);
+  status = gpu->abi->device_open(&gpu->device, gpu->instance, index, gpu->features, &gpu->info.limits);
   if (status && gpu->features) { /* an advertised feature that the driver then refuses */
     gpu->features = 0;
-    status = gpu->abi->device_open(&gpu->device, gpu->instance, index, 0);
+    status = gpu->abi->device_open(&gpu->device, gpu->instance, index, 0, &gpu->info.limits);
   }
-  force_lowest_limits(&gpu->info.limits);
   if (!status) status = weft__gpu_memory_create(&gpu->memory);
   if (!status) status = weft__gpu_pipelines_create(&gpu->pipelines);
   if (!status) status = weft__gpu_batch_open(gpu);

@@ -97,9 +97,10 @@ struct weft__abi {
   int (*n_adapters)(const weft__gpu_instance *instance);
   weft_status (*adapter_info)(const weft__gpu_instance *instance, int index, weft__adapter_info *info);
 
-  /* Opens a device with the adapter's limits and of its features only those in `features`.  ENODEVICE with the
-   * library's reason. */
-  weft_status (*device_open)(weft__gpu_device **out, weft__gpu_instance *instance, int index, uint32_t features);
+  /* Opens a device with the limits asked for, none beyond the adapter's (NULL: the adapter's own), and of its features only
+   * those in `features`.  The library refuses what exceeds them.  ENODEVICE with the library's reason. */
+  weft_status (*device_open)(weft__gpu_device **out, weft__gpu_instance *instance, int index, uint32_t features,
+                             const weft__gpu_limits *limits);
   void (*device_close)(weft__gpu_device *device);
   /* Processes what is due; with `wait` set, until all submitted work has finished. */
   void (*poll)(weft__gpu_device *device, bool wait);
