@@ -357,6 +357,21 @@ static void products_exceed_blocks(void **state) {
   test_each_device(N_THREADS, check_blocks);
 }
 
+/* More tiles than the 65535 of a grid, along n and along m; the latter without terms, which cost the most time. */
+static void check_grids(test_device *d) {
+  enum { LONG = 65535 * 64 + 1 };
+  if (strcmp(d->variant, "gpu lowest limits")) return; /* once is enough */
+  check_product("a wide matrix", d, test_random(d, TEST_SHAPE(1, 1), 1, 1), test_random(d, TEST_SHAPE(1, LONG), 1, 2),
+                &PLAIN, TEST_SHAPE(1, LONG));
+  check_product("a tall matrix", d, test_random(d, TEST_SHAPE(LONG, 0), 1, 3), test_random(d, TEST_SHAPE(0, 2), 1, 4),
+                &PLAIN, TEST_SHAPE(LONG, 2));
+}
+
+static void products_exceed_grids(void **state) {
+  (void)state;
+  test_each_gpu(WEFT_EXACT, check_grids);
+}
+
 /* As many tiles of 64 x 64 as a GPU multiplies by two groups that share a step, and add up afterwards. */
 static void check_shared_steps(test_device *d) {
   for (int layout = 0; layout < 4; layout++) {
@@ -619,6 +634,7 @@ int main(void) {
       cmocka_unit_test(leading_axes_broadcast),
       cmocka_unit_test(views_are_multiplied),
       cmocka_unit_test(products_exceed_blocks),
+      cmocka_unit_test(products_exceed_grids),
       cmocka_unit_test(groups_add_up_their_sums),
       cmocka_unit_test(rows_do_not_depend_on_each_other),
       cmocka_unit_test(results_do_not_depend_on_threads),

@@ -146,9 +146,10 @@ static void test_products(void **state) {
 
 /* Weights that a GPU keeps packed meet activations of 8 bits in fast arithmetic; all others are made f32. */
 static void check_on_gpu(test_device *d) {
-  static const int64_t SHAPES[][3] = {{1, 1, 32},     {1, 257, 96},  {2, 63, 288},  {3, 7, 1056}, {4, 65, 64},
-                                      {5, 1, 32},     {7, 130, 160}, {65, 63, 288}, {1, 3, 4256}, {1, 8200, 32},
-                                      {130, 257, 96}, {0, 7, 32},    {64, 0, 64},   {2, 3, 2144}, {3, 7, 0}};
+  static const int64_t SHAPES[][3] = {{1, 1, 32},   {1, 257, 96},  {2, 63, 288},   {3, 7, 1056},
+                                      {4, 65, 64},  {5, 1, 32},    {7, 130, 160},  {65, 63, 288},
+                                      {1, 3, 4256}, {1, 8200, 32}, {130, 257, 96}, {0, 7, 32},
+                                      {64, 0, 64},  {2, 3, 2144},  {3, 7, 0},      {4, 2048, 64}};
   for (int t = 0; t < WEFT_DTYPE_COUNT; t++) {
     weft_dtype dtype = (weft_dtype)t;
     bool is_packed = dtype == WEFT_Q8_0 || dtype == WEFT_Q4_0;
@@ -166,6 +167,70 @@ static void check_on_gpu(test_device *d) {
       free_problem(&p);
     }
   }
+}
+
+/* A vector gives what it gives as a matrix of one row, whatever the format and the place of the weight. */
+static void check_vectors(test_device *d) {
+  for (int t = 0; t < WEFT_DTYPE_COUNT; t++)
+    for (int i = 0; i < 4; i++) {
+      weft_dtype dtype = (weft_dtype)t;
+      int64_t k = i < 2 ? 2 * weft__dtype_get(dtype)->block_len : 0;
+      if (dtype == WEFT_I32) continue;
+      bool is_packed = (dtype == WEFT_Q8_0 || dtype == WEFT_Q4_0) && i % 2 == 0; /* by a GPU */
+      bool is_fast = d->arithmetic == WEFT_FAST && (is_packed || !test_is_gpu(d));
+      problem p = make_problem(1, 33, k, dtype, is_fast, 50 + (uint64_t)t);
+      double *tolerance = tolerances(&p);
+      weft_tensor *x = weft_tensor_from(d->scope, WEFT_F32, 1, &k, p.x);
+      weft_tensor *w = weight(d, &p, i % 2 ? WEFT__WEIGHT_PLAIN : WEFT__WEIGHT_PRODUCT);
+      weft_tensor *y = weft_matmul_nt(d->scope, x, w);
+      assert_non_null(y);
+      assert_int_equal(weft_tensor_rank(y), 1);
+      test_compare(weft_dtype_name(dtype), d, y, p.want, tolerance, 0, 0);
+      if (test_is_gpu(d)) y = weft_matmul(d->scope, x, w, &(weft_matmul_attrs){.transpose_b = 1});
+      test_compare(weft_dtype_name(dtype), d, y, p.want, tolerance, 0, 0);
+      free(tolerance);
+      free_problem(&p);
+    }
+}
+
+static void test_vectors(void **state) {
+  (void)state;
+  test_each_device(1, check_vectors);
+  test_each_gpu(WEFT_FAST, check_vectors);
+  test_each_gpu(WEFT_EXACT, check_vectors);
+}
+
+/* One more row of W than a grid of 65535 groups multiplies: all are zeros but the first and the last two. */
+static void check_grid(test_device *d) {
+  enum { ROWS_OF_X = 5, ROWS_OF_W = 65535 * 64 + 1, BLOCK_BYTES = 18 };
+  if (strcmp(d->variant, "gpu lowest limits")) return; /* once is enough */
+  static const int64_t places[] = {0, ROWS_OF_W - 2, ROWS_OF_W - 1};
+  uint8_t *stored = test_alloc(ROWS_OF_W, BLOCK_BYTES);
+  memset(stored, 0, (size_t)ROWS_OF_W * BLOCK_BYTES);
+  for (int i = 0; i < 3; i++) {
+    uint8_t *block = stored + places[i] * BLOCK_BYTES;
+    block[1] = 0x3c;                        /* a scale of 1, */
+    memset(block + 2, 0x99 + 0x11 * i, 16); /* and 32 numbers of 1 + i */
+  }
+  float x[ROWS_OF_X * 32];
+  for (int i = 0; i < ROWS_OF_X * 32; i++) x[i] = 127;
+  weft_tensor *w =
+      weft__weight_load(d->scope, WEFT_Q4_0, TEST_SHAPE(ROWS_OF_W, 32), stored, WEFT__WEIGHT_PRODUCT, NULL);
+  weft_tensor *y = weft_matmul_nt(d->scope, weft_tensor_from(d->scope, WEFT_F32, TEST_SHAPE(ROWS_OF_X, 32), x), w);
+  float *values = test_alloc((size_t)ROWS_OF_X * ROWS_OF_W, sizeof *values);
+  if (!y || weft_tensor_read(y, values, weft_tensor_bytes(y))) fail_msg("%s", weft_last_error());
+  for (int64_t i = 0, next = 0; i < (int64_t)ROWS_OF_X * ROWS_OF_W; i++) {
+    bool is_set = i % ROWS_OF_W == places[next % 3];
+    double want = is_set ? 127 * 32 * (1 + next++ % 3) : 0;
+    if (!((double)values[i] == want)) fail_msg("element %lld is %g, not %g", (long long)i, (double)values[i], want);
+  }
+  free(values);
+  free(stored);
+}
+
+static void test_grids(void **state) {
+  (void)state;
+  test_each_gpu(WEFT_FAST, check_grid);
 }
 
 static void test_products_on_gpus(void **state) {
@@ -417,6 +482,7 @@ int main(void) {
       cmocka_unit_test(test_composites),        cmocka_unit_test(test_batch_invariance),
       cmocka_unit_test(test_thread_invariance), cmocka_unit_test(test_extremes),
       cmocka_unit_test(test_refusals),          cmocka_unit_test(test_products_on_gpus),
+      cmocka_unit_test(test_vectors),           cmocka_unit_test(test_grids),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -39,6 +39,8 @@ static const tile_shape TILES[] = {
 enum {
   FULL_DEVICE = 128, /* workgroups below which a large device has idle cores */
   EDGE_TILE = 64,
+  MAX_EXTENT =
+      65535 * 16 / 256 * 256, /* m and n of a dispatch: at most 65535 of any tiles, whole ones of the largest */
 };
 
 static bool is_aligned(const matrix *x) {
@@ -220,16 +222,17 @@ static int64_t rows_that_fit(const matrix *x, int64_t rows, int64_t limit) {
   return fit > 128 ? fit / 128 * 128 : fit;
 }
 
-/* One matrix product, cut where an operand is larger than a binding. */
+/* One matrix product, cut where an operand is larger than a binding or has more tiles than a grid. */
 static weft_status run_matrix(product p) {
   int64_t limit = weft__gpu_window_elements(p.gpu), m = p.m, n = p.n, k = p.k;
-  int64_t part_m = rows_that_fit(&p.c, m, limit), part_n = n, part_k = k;
+  int64_t part_m = weft__min_i64(rows_that_fit(&p.c, m, limit), MAX_EXTENT), part_n = weft__min_i64(n, MAX_EXTENT);
+  int64_t part_k = k;
   if (p.a.is_transposed)
     part_k = weft__min_i64(part_k, rows_that_fit(&p.a, k, limit));
   else
     part_m = weft__min_i64(part_m, rows_that_fit(&p.a, m, limit));
   if (p.b.is_transposed)
-    part_n = rows_that_fit(&p.b, n, limit);
+    part_n = weft__min_i64(part_n, rows_that_fit(&p.b, n, limit));
   else
     part_k = weft__min_i64(part_k, rows_that_fit(&p.b, k, limit));
   if (k == 0) part_k = 1; /* one part of no columns: it writes the zeros */
@@ -318,7 +321,8 @@ static weft_status run_batches(product p, const batches *s, int axis) {
     product all = p;
     all.n_batch = s->shape[axis];
     all.a.batch = s->a[axis], all.b.batch = s->b[axis], all.c.batch = s->c[axis];
-    if (all.n_batch <= 4096 && extent_a(&all) <= limit && extent_b(&all) <= limit && extent_c(&all) <= limit)
+    bool fits_grid = all.n_batch <= 4096 && p.m <= MAX_EXTENT && p.n <= MAX_EXTENT;
+    if (fits_grid && extent_a(&all) <= limit && extent_b(&all) <= limit && extent_c(&all) <= limit)
       return run_part(&all);
   }
   weft_status status = WEFT_OK;
@@ -420,9 +424,9 @@ weft_status weft__gpu_matmul(weft__backend *backend, const weft__op_call *call) 
 
 weft_status weft__gpu_matmul_nt(weft__backend *backend, const weft__op_call *call) {
   if (weft_tensor_numel(call->out) == 0) return WEFT_OK;
-  if (weft__dtype_get(call->in[1]->dtype)->is_quantised)
-    return weft__gpu_product_quantized(weft__gpu_of(backend), call->in[0], call->in[1], call->out);
+  const weft_tensor *b = call->in[1];
   weft_tensor a = *call->in[0], c = *call->out;
   if (a.rank == 1) insert_axis(&a, 0), insert_axis(&c, 0);
-  return weft__gpu_product(weft__gpu_of(backend), &a, false, call->in[1], true, &c);
+  if (weft__dtype_get(b->dtype)->is_quantised) return weft__gpu_product_quantized(weft__gpu_of(backend), &a, b, &c);
+  return weft__gpu_product(weft__gpu_of(backend), &a, false, b, true, &c);
 }

@@ -6,6 +6,7 @@
  * in registers for few rows, else for the occasion in memory, as is done with other formats, which stay as stored. */
 #include "gpu/gpu.h"
 
+#include <assert.h>
 #include <string.h> /* memcpy, memset */
 
 enum {
@@ -13,11 +14,12 @@ enum {
   SCALE_ALIGNMENT = 256,
   PIECE_BYTES = 4 << 20, /* of a weight that is laid out on the host at a time */
   MAX_MATVEC_INPUTS = 4,
-  SMALL_MATVEC_ROWS = 2048, /* of W, below which workgroups are small */
-  LARGE_MATVEC_ROWS = 8192, /* and from which on they own more */
-  GEMM_ROWS = 64,           /* BM, or half of it for few rows */
-  GEMM_COLUMNS = 64,        /* BN */
-  MAX_GRID_ROWS = 65535 * GEMM_ROWS,
+  SMALL_MATVEC_ROWS = 2048,                /* of W, below which workgroups are small */
+  LARGE_MATVEC_ROWS = 8192,                /* and from which on they own more */
+  GEMM_ROWS = 64,                          /* BM, or half of it for few rows */
+  GEMM_COLUMNS = 64,                       /* BN */
+  MAX_GRID_ROWS = 65535 * GEMM_ROWS,       /* of x */
+  MAX_GRID_COLUMNS = 65535 * GEMM_COLUMNS, /* rows of W */
   QUANTIZE_BLOCKS = 128,
   QUANTIZE_PAIRS = 256, /* of weights' blocks */
   DEQUANTIZE_WORDS = 256,
@@ -231,23 +233,33 @@ typedef struct matvec_shape {
   uint32_t threads, lanes, rows, unroll, chunk, x_block; /* constants of the kernel */
 } matvec_shape;
 
+/* What the kernel's arrays take of workgroup memory for n rows. */
+static uint32_t matvec_bytes(const matvec_shape *s, uint32_t n) {
+  uint32_t x = s->chunk * s->x_block * 16, scales = s->chunk * 4, largest = s->chunk * 2 * 16;
+  uint32_t partial = s->threads / s->lanes * s->rows * (s->lanes + 1) * 4;
+  return (x + scales + largest + partial) * n;
+}
+
 /* Workgroups own as many rows of W as leave no device idle, since each of them quantises all of x.  Chunks of x are of equal
  * size in workgroup memory, but for f32 twice that. */
-static matvec_shape shape_matvec(bool is_exact, int64_t n, int64_t m) {
+static matvec_shape shape_matvec(const weft__gpu *gpu, int64_t n, int64_t m) {
   matvec_shape s = {.threads = 256, .lanes = 16, .rows = 2, .unroll = n == 1 ? 4 : 2, .chunk = 128, .x_block = 2};
   if (n > 1) s.chunk = n == 2 ? 64 : 32;
   if (m < SMALL_MATVEC_ROWS) s.threads = 64;
   if (m >= LARGE_MATVEC_ROWS && n == 1) s.rows = 4, s.unroll = 2;
-  if (is_exact) s.chunk /= 2, s.x_block = 8;
-  if (is_exact && n > 2) s.unroll = 1, s.threads = 64; /* or the partial sums would need more room than there is */
+  if (gpu->is_exact) s.chunk /= 2, s.x_block = 8;
+  if (gpu->is_exact && n > 2) s.unroll = 1, s.threads = 64; /* so that the partial sums leave room */
+  while (matvec_bytes(&s, (uint32_t)n) > gpu->info.limits.max_workgroup_bytes && s.threads > 64) s.threads /= 2;
   return s;
 }
 
 /* Few rows: the kernel quantises them itself, or in exact arithmetic makes the weights f32 in registers. */
 static weft_status dispatch_matvec(const piece *c) {
   int64_t k = weft__n_cols(c->a), stride = row_stride(c->a);
-  matvec_shape s = shape_matvec(c->gpu->is_exact, c->n, c->w_n);
+  matvec_shape s = shape_matvec(c->gpu, c->n, c->w_n);
   uint32_t group_rows = s.threads / s.lanes * s.rows;
+  /* The library does not check this limit. */
+  assert(matvec_bytes(&s, (uint32_t)c->n) <= c->gpu->info.limits.max_workgroup_bytes);
   weft__gpu_matvec_quantized_params p = {.m = (uint32_t)c->w_n,
                                          .k = (uint32_t)k,
                                          .n_blocks = (uint32_t)c->l->n_blocks,
@@ -294,6 +306,7 @@ static weft_status multiply_rows(piece c) {
   int64_t m = c.w->shape[0], window;
   bool is_matvec = c.n <= MAX_MATVEC_INPUTS;
   weft_status status = rows_of_window(c.gpu, c.l->quant_words, &window);
+  window = weft__min_i64(window, MAX_GRID_COLUMNS);
   if (!status && !is_matvec) status = quantize(&c, &x);
   for (c.w_first = 0; c.w_first < m && !status; c.w_first += window) {
     c.w_n = weft__min_i64(window, m - c.w_first);
