@@ -97,6 +97,45 @@ static weft_tensor *matmul_left(const operands *o) {
   return weft_matmul(o->scope, o->x, o->terms, &(weft_matmul_attrs){0, 1});
 }
 
+/* Columns [first, first + n) of the last axis of a tensor [B,T,*]. */
+static weft_tensor *columns(const operands *o, weft_tensor *t, int64_t first, int64_t n) {
+  return weft_slice(o->scope, t, 2, first, n);
+}
+
+/* Parameters and moments are neighbouring parts, of odd length, of one tensor: the first moment lies across the border of
+ * the first two pieces, and a binding of it begins within the parameters. */
+static weft_tensor *adam_step(const operands *o) {
+  enum { N = 63001, BORDER = 258048, START = BORDER - N - N / 2 };
+  const weft_adam_step_attrs attrs = {.lr = 0.1, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-3, .step = 3};
+  weft_tensor *y = weft_reshape(o->scope, weft_mul(o->scope, o->x, o->x), TEST_SHAPE(R * C)), *parts[3];
+  weft_tensor *gradient = weft_slice(o->scope, weft_reshape(o->scope, o->z, TEST_SHAPE(R * C)), 0, START, N);
+  weft_tensor *factor = weft_tensor_new(o->scope, WEFT_F32, TEST_SHAPE(1));
+  assert_non_null(weft_fill(o->scope, factor, &(weft_fill_attrs){1}));
+  for (int i = 0; i < 3; i++) parts[i] = weft_slice(o->scope, y, 0, START + i * N, N);
+  return weft_adam_step(o->scope, parts[0], gradient, parts[1], parts[2], factor, &attrs) ? y : NULL;
+}
+
+/* Gradients are columns of one tensor; batch 165 of those of 1560 elements lies across the border of two pieces. */
+static weft_tensor *attention_grad(const operands *o) {
+  enum { B = 174, T = 65, HEADS = 4, D = 4, WIDTH = 6 * D, FIRST = 164, N = 3 };
+  const weft_attention_attrs attrs = {HEADS, 0.5F, WEFT_MASK_CAUSAL, 0};
+  weft_tensor *packed = weft_tensor_new(o->scope, WEFT_F32, TEST_SHAPE(B, T, WIDTH)), *in[3], *grads[3];
+  assert_non_null(weft_fill(o->scope, packed, &(weft_fill_attrs){7}));
+  weft_tensor *numbers = weft_slice(o->scope, weft_reshape(o->scope, o->x, TEST_SHAPE(R * C)), 0, 0, B * T * WIDTH);
+  numbers = weft_reshape(o->scope, numbers, TEST_SHAPE(B, T, WIDTH));
+  for (int i = 0; i < 3; i++) {
+    int64_t first = i == 0 ? 0 : (HEADS + i - 1) * D, n = i == 0 ? HEADS * D : D;
+    grads[i] = columns(o, weft_slice(o->scope, packed, 0, FIRST, N), first, n);
+    in[i] = columns(o, weft_slice(o->scope, numbers, 0, FIRST, N), first, n);
+  }
+  weft_tensor *y = weft_tensor_new(o->scope, WEFT_F32, TEST_SHAPE(N, T, HEADS * D));
+  weft_tensor *lse = weft_tensor_new(o->scope, WEFT_F32, TEST_SHAPE(N, T, HEADS));
+  weft_tensor *dy = columns(o, weft_slice(o->scope, numbers, 0, 0, N), 0, HEADS * D);
+  assert_non_null(weft_attention_lse(o->scope, y, lse, in[0], in[1], in[2], &attrs));
+  return weft_attention_grad(o->scope, grads[0], grads[1], grads[2], in[0], in[1], in[2], y, lse, dy, &attrs) ? packed
+                                                                                                              : NULL;
+}
+
 static const struct {
   const char *name;
   weft_tensor *(*run)(const operands *o);
@@ -122,6 +161,8 @@ static const struct {
     {"scatter_add", scatter_add, 1e-6},
     {"matmul", matmul, 1e-3},
     {"matmul, on the left", matmul_left, 1e-3},
+    {"adam_step", adam_step, 1e-5},
+    {"attention_grad", attention_grad, 1e-4},
 };
 
 /* Pieces of a megabyte, windows of a quarter of that. */
@@ -138,6 +179,7 @@ static void check_pieces(test_device *d) {
   assert_true(weft__gpu_is_pieced(gpu, here.x->storage->buffer));
   for (size_t i = 0; i < WEFT_COUNT(CASES); i++) {
     weft_tensor *y = CASES[i].run(&there), *z = CASES[i].run(&here);
+    if (!y || !z) fail_msg("%s: %s", CASES[i].name, weft_last_error());
     double *want = test_values(y);
     test_compare(CASES[i].name, d, z, want, NULL, CASES[i].absolute, 0);
     free(want);

@@ -8,8 +8,6 @@
 #include <assert.h>
 #include <string.h> /* memcpy */
 
-enum { MAX_BUFFERS = 9 }; /* of a kernel, and that of faults */
-
 weft_status weft__gpu_batch_open(weft__gpu *gpu) {
   gpu->arena_data = weft__alloc(WEFT__ARENA_SLOTS, WEFT__SLOT_BYTES);
   if (!gpu->arena_data) return WEFT_ENOMEM;
@@ -47,20 +45,14 @@ weft_status weft__gpu_wait(weft__gpu *gpu) {
   return status ? status : gpu->abi->take_error(gpu->device);
 }
 
-weft_status weft__gpu_dispatch3(weft__gpu *gpu, weft__gpu_kernel kernel, const weft__wgsl_const *constants,
-                                const weft__gpu_range *ranges, const void *params, const uint32_t groups[3]) {
-  weft__gpu_pipeline *pipeline = weft__gpu_pipeline_get(gpu, kernel, constants);
-  if (!pipeline) return weft_last_status();
-  if (gpu->pieces.status) return gpu->pieces.status; /* a range that could not be had */
+/* Records a dispatch of ranges of buffers, whose array has room for that of faults. */
+static weft_status record(weft__gpu *gpu, weft__gpu_kernel kernel, weft__gpu_pipeline *pipeline, weft__gpu_range *bound,
+                          const void *params, const uint32_t groups[3]) {
   if (gpu->n_recorded == WEFT__ARENA_SLOTS) {
     weft_status status = weft__gpu_submit(gpu);
     if (status) return status;
   }
-  weft__gpu_range bound[MAX_BUFFERS];
-  int n_buffers = weft__gpu_kernel_n_buffers(kernel);
-  assert(n_buffers < MAX_BUFFERS);
-  memcpy(bound, ranges, (size_t)n_buffers * sizeof *ranges);
-  bound[n_buffers] = (weft__gpu_range){gpu->faults.buffer, 0, WEFT__FAULT_BYTES};
+  bound[weft__gpu_kernel_n_buffers(kernel)] = (weft__gpu_range){gpu->faults.buffer, 0, WEFT__FAULT_BYTES};
   weft__gpu_bindings *bindings = gpu->abi->bindings_create(gpu->device, pipeline, bound, gpu->arena);
   uint32_t slot = (uint32_t)gpu->n_recorded * WEFT__SLOT_BYTES;
   memcpy(gpu->arena_data + slot, params, weft__gpu_kernel_params_bytes(kernel));
@@ -73,8 +65,21 @@ weft_status weft__gpu_dispatch3(weft__gpu *gpu, weft__gpu_kernel kernel, const w
   gpu->abi->bindings_destroy(bindings);
   gpu->n_recorded++;
   gpu->faults.is_due |= weft__gpu_kernel_notes_faults(kernel);
-  for (int i = 0; i < n_buffers; i++)
-    if (weft__gpu_kernel_written(kernel) >> i & 1) weft__gpu_patch_written(gpu, ranges[i].buffer);
+  return status;
+}
+
+weft_status weft__gpu_dispatch3(weft__gpu *gpu, weft__gpu_kernel kernel, const weft__wgsl_const *constants,
+                                const weft__gpu_range *ranges, const void *params, const uint32_t groups[3]) {
+  weft__gpu_pipeline *pipeline = weft__gpu_pipeline_get(gpu, kernel, constants);
+  if (!pipeline) return weft_last_status();
+  weft__gpu_range bound[WEFT__MAX_BUFFERS + 1];
+  weft__gpu_patches patches;
+  int n_buffers = weft__gpu_kernel_n_buffers(kernel);
+  assert(n_buffers <= WEFT__MAX_BUFFERS);
+  weft_status status = weft__gpu_bind(gpu, ranges, n_buffers, weft__gpu_kernel_written(kernel), bound, &patches);
+  if (status) return status;
+  status = record(gpu, kernel, pipeline, bound, params, groups);
+  weft__gpu_unbind(gpu, &patches, !status);
   return status;
 }
 

@@ -25,16 +25,9 @@ static void gpu_destroy(weft__backend *backend) {
 
 /* ---- one thread at a time ---- */
 
-static void gpu_lock(weft__backend *backend) {
-  pthread_mutex_lock(&weft__gpu_of(backend)->lock);
-  weft__gpu_of(backend)->pieces.depth++;
-}
+static void gpu_lock(weft__backend *backend) { pthread_mutex_lock(&weft__gpu_of(backend)->lock); }
 
-static void gpu_unlock(weft__backend *backend) {
-  weft__gpu *gpu = weft__gpu_of(backend);
-  if (--gpu->pieces.depth == 0) weft__gpu_patches_release(gpu);
-  pthread_mutex_unlock(&gpu->lock);
-}
+static void gpu_unlock(weft__backend *backend) { pthread_mutex_unlock(&weft__gpu_of(backend)->lock); }
 
 /* Runs `call` with the lock held. */
 #define LOCKED(call)                                                                                                   \

@@ -61,6 +61,7 @@ enum {
   WEFT__ARENA_SLOTS = 1024, /* dispatches between two submits */
   WEFT__MAX_IN_FLIGHT = 16, /* submits between two waits */
   WEFT__FAULT_BYTES = 32,   /* of the words that kernels note faults in */
+  WEFT__MAX_BUFFERS = 8,    /* storage buffers of a kernel without that of faults */
 };
 
 typedef struct weft__gpu {
@@ -91,9 +92,6 @@ typedef struct weft__gpu {
   /* pieces.c */
   struct {
     struct weft__gpu_storage *storages; /* those of several buffers */
-    struct weft__gpu_patch *patches;    /* of the operator being run */
-    weft_status status;                 /* that of the first patch that could not be made */
-    int depth;                          /* of locks: patches go when it is 0 */
   } pieces;
 } weft__gpu;
 
@@ -132,11 +130,23 @@ bool weft__gpu_pieces_free(weft__gpu *gpu, void *handle); /* false: it is one bu
 bool weft__gpu_is_pieced(const weft__gpu *gpu, const void *handle);
 /* As much of a storage's bytes from `offset` on, at most n_bytes, as lies in one buffer: that part of the buffer. */
 weft__gpu_range weft__gpu_part(const weft__gpu *gpu, const void *handle, uint64_t offset, uint64_t n_bytes);
-/* The bytes as a binding: of the piece that holds them, or of a patch. */
-weft__gpu_range weft__gpu_bind(weft__gpu *gpu, void *handle, uint64_t offset, uint64_t n_bytes);
-/* After a dispatch that has written to a buffer: if that is a patch, its storage gets it. */
-void weft__gpu_patch_written(weft__gpu *gpu, const weft__gpu_buffer *buffer);
-void weft__gpu_patches_release(weft__gpu *gpu);
+/* A buffer that stands for bytes of several pieces while a dispatch is recorded. */
+typedef struct weft__gpu_patch {
+  weft__gpu_buffer *buffer, *handle; /* its own; that of the storage */
+  uint64_t offset, n_bytes;          /* within the storage */
+  bool is_written;
+} weft__gpu_patch;
+
+typedef struct weft__gpu_patches {
+  int n;
+  weft__gpu_patch at[WEFT__MAX_BUFFERS];
+} weft__gpu_patches;
+
+/* Turns a dispatch's n ranges of storage into those of buffers, `bound`; bit i of `written`: the kernel writes to range i.
+ * Patches are filled here; unbind, once the dispatch is recorded or never will be, gives storages what was written. */
+weft_status weft__gpu_bind(weft__gpu *gpu, const weft__gpu_range *ranges, int n, uint32_t written,
+                           weft__gpu_range *bound, weft__gpu_patches *patches);
+void weft__gpu_unbind(weft__gpu *gpu, weft__gpu_patches *patches, bool is_recorded);
 
 /* ---- batch.c ---- */
 

@@ -351,8 +351,7 @@ static weft__gpu_range elements(const weft__gpu *gpu, const weft__storage *stora
   uint64_t n_bytes = (start - aligned + (uint64_t)(n > 0 ? n : 1) * size + 15) / 16 * 16; /* no binding is empty */
   if (aligned + n_bytes > capacity) n_bytes = capacity - aligned;
   *offset = (uint32_t)((start - aligned) / size);
-  /* A patch may have to be made: nothing that who asks for a window can see. */
-  return weft__gpu_bind((weft__gpu *)(uintptr_t)gpu, storage->buffer, aligned, n_bytes);
+  return (weft__gpu_range){storage->buffer, aligned, n_bytes};
 }
 
 weft__gpu_range weft__gpu_words(const weft__gpu *gpu, const weft__storage *storage, uint64_t first, int64_t n,

@@ -1,10 +1,12 @@
 /* pieces.c - storage that is beyond the device's limit of one buffer: several buffers, its pieces.
  *
- * The handle of such a storage is its first piece, and `gpu->pieces.storages` knows the others; everything else is one buffer, which
- * costs a look at an empty list.  All pieces but the last hold piece_bytes, a multiple of the largest window, so that most
- * windows lie in one piece, which is bound.  A window that lies in two is copied to a buffer of its own, a patch, which is bound in its
- * place; what a kernel has written there is copied back behind the dispatch.
- * Invariant: a patch is as the pieces are from the time that it was asked for; patches live until the operator ends. */
+ * The handle of such a storage is its first piece, and `gpu->pieces.storages` knows the others; everything else is one
+ * buffer, which costs a look at an empty list.  All pieces but the last hold piece_bytes, a multiple of the largest window,
+ * so that most windows lie in one piece.  Ranges of operators are bytes of the storage; the dispatch binds the piece that
+ * holds them.  A range that lies in two is copied to a buffer of its own, a patch, which is bound in its place; what a
+ * kernel has written there is copied back behind the dispatch.
+ * Invariants: a patch lives as long as one dispatch is being recorded.  Ranges of one dispatch that overlap are bound to one
+ * piece or one patch, so what is copied back never undoes what the same dispatch wrote elsewhere. */
 #include "gpu/gpu.h"
 
 #include <assert.h>
@@ -15,13 +17,6 @@ struct weft__gpu_storage {
   struct weft__gpu_storage *next;
   int n_pieces;
   weft__gpu_buffer *pieces[];
-};
-
-struct weft__gpu_patch {
-  weft__gpu_buffer *buffer;
-  weft__gpu_buffer *storage; /* its handle */
-  uint64_t offset, n_bytes;  /* within the storage */
-  struct weft__gpu_patch *next;
 };
 
 /* The most that is a multiple of the window and that a buffer may be made for; 0: there is no such size. */
@@ -98,9 +93,9 @@ weft__gpu_range weft__gpu_part(const weft__gpu *gpu, const void *handle, uint64_
 
 /* ---- patches ---- */
 
-static void copy_patch(weft__gpu *gpu, const struct weft__gpu_patch *p, bool is_back) {
+static void copy_patch(weft__gpu *gpu, const weft__gpu_patch *p, bool is_back) {
   for (uint64_t at = 0; at < p->n_bytes;) {
-    weft__gpu_range part = weft__gpu_part(gpu, p->storage, p->offset + at, p->n_bytes - at);
+    weft__gpu_range part = weft__gpu_part(gpu, p->handle, p->offset + at, p->n_bytes - at);
     if (is_back)
       gpu->abi->copy(gpu->device, part.buffer, part.offset, p->buffer, at, part.n_bytes);
     else
@@ -110,36 +105,75 @@ static void copy_patch(weft__gpu *gpu, const struct weft__gpu_patch *p, bool is_
   gpu->has_copies = true;
 }
 
-weft__gpu_range weft__gpu_bind(weft__gpu *gpu, void *handle, uint64_t offset, uint64_t n_bytes) {
-  weft__gpu_range part = weft__gpu_part(gpu, handle, offset, n_bytes);
-  if (part.n_bytes == n_bytes) return part;
-  struct weft__gpu_patch *p = weft__calloc(1, sizeof *p);
-  weft_status status = p ? weft__gpu_alloc_buffer(gpu, (size_t)n_bytes, &p->buffer) : WEFT_ENOMEM;
-  if (status) { /* the dispatch that wants it fails */
-    weft_free(p);
-    gpu->pieces.status = status;
-    return part;
+/* The range, and all that overlap it or one that does. */
+static weft__gpu_range with_overlaps(const weft__gpu_range *ranges, int n, weft__gpu_range range) {
+  for (int i = 0; i < n; i++) {
+    const weft__gpu_range *r = &ranges[i];
+    uint64_t start = range.offset, end = start + range.n_bytes;
+    if (r->buffer != range.buffer || r->offset >= end || r->offset + r->n_bytes <= start) continue;
+    if (r->offset < start) start = r->offset;
+    if (r->offset + r->n_bytes > end) end = r->offset + r->n_bytes;
+    if (end - start == range.n_bytes) continue;
+    range.offset = start;
+    range.n_bytes = end - start;
+    i = -1; /* more may overlap now */
   }
-  p->storage = handle;
-  p->offset = offset;
-  p->n_bytes = n_bytes;
-  p->next = gpu->pieces.patches;
-  gpu->pieces.patches = p;
+  return range;
+}
+
+/* The patch of a range that does not lie in one piece: made, unless another binding has asked for it. */
+static weft_status get_patch(weft__gpu *gpu, weft__gpu_patches *patches, const weft__gpu_range *range,
+                             weft__gpu_patch **out) {
+  weft__gpu_patch *p = patches->at, *end = p + patches->n;
+  while (p < end && (p->handle != range->buffer || p->offset != range->offset)) p++;
+  *out = p;
+  if (p < end) return WEFT_OK;
+  size_t capacity;
+  weft__size_class((size_t)range->n_bytes, &capacity);
+  if (capacity > gpu->info.limits.max_buffer_bytes)
+    return weft__error(WEFT_EUNSUPPORTED,
+                       "%s: operands that are parts of one tensor take %llu MiB together, beyond a "
+                       "buffer's %llu MiB (use a tensor for each)",
+                       gpu->info.name, (unsigned long long)(range->n_bytes >> 20),
+                       (unsigned long long)(gpu->info.limits.max_buffer_bytes >> 20));
+  *p = (weft__gpu_patch){.handle = range->buffer, .offset = range->offset, .n_bytes = range->n_bytes};
+  weft_status status = weft__gpu_alloc_buffer(gpu, (size_t)p->n_bytes, &p->buffer);
+  if (status) return status;
+  patches->n++;
   copy_patch(gpu, p, false);
-  return (weft__gpu_range){p->buffer, 0, n_bytes};
+  return WEFT_OK;
 }
 
-void weft__gpu_patch_written(weft__gpu *gpu, const weft__gpu_buffer *buffer) {
-  for (const struct weft__gpu_patch *p = gpu->pieces.patches; p; p = p->next)
-    if (p->buffer == buffer) copy_patch(gpu, p, true);
-}
-
-void weft__gpu_patches_release(weft__gpu *gpu) {
-  while (gpu->pieces.patches) {
-    struct weft__gpu_patch *p = gpu->pieces.patches;
-    gpu->pieces.patches = p->next;
-    weft__gpu_free_buffer(gpu, p->buffer, (size_t)p->n_bytes);
-    weft_free(p);
+weft_status weft__gpu_bind(weft__gpu *gpu, const weft__gpu_range *ranges, int n, uint32_t written,
+                           weft__gpu_range *bound, weft__gpu_patches *patches) {
+  patches->n = 0;
+  for (int i = 0; i < n; i++) {
+    bound[i] = ranges[i];
+    if (!find(gpu, ranges[i].buffer)) continue;
+    weft__gpu_range range = with_overlaps(ranges, n, ranges[i]);
+    weft__gpu_range part = weft__gpu_part(gpu, range.buffer, range.offset, range.n_bytes);
+    bound[i].offset -= range.offset;
+    if (part.n_bytes == range.n_bytes) {
+      bound[i].buffer = part.buffer;
+      bound[i].offset += part.offset;
+      continue;
+    }
+    weft__gpu_patch *patch;
+    weft_status status = get_patch(gpu, patches, &range, &patch);
+    if (status) {
+      weft__gpu_unbind(gpu, patches, false);
+      return status;
+    }
+    bound[i].buffer = patch->buffer;
+    patch->is_written = patch->is_written || (written >> i & 1);
   }
-  gpu->pieces.status = WEFT_OK;
+  return WEFT_OK;
+}
+
+void weft__gpu_unbind(weft__gpu *gpu, weft__gpu_patches *patches, bool is_recorded) {
+  for (weft__gpu_patch *p = patches->at; p < patches->at + patches->n; p++) {
+    if (is_recorded && p->is_written) copy_patch(gpu, p, true);
+    weft__gpu_free_buffer(gpu, p->buffer, (size_t)p->n_bytes);
+  }
+  patches->n = 0;
 }
