@@ -95,6 +95,11 @@ typedef struct weft__gpu {
   } pieces;
 } weft__gpu;
 
+#define WEFT_PARAMS(name, fields)                                                                                      \
+  _Static_assert(sizeof(weft__gpu_##name##_params) <= WEFT__SLOT_BYTES, "a slot of the arena holds the block " #name);
+#include "gpu/params.def"
+#undef WEFT_PARAMS
+
 static inline weft__gpu *weft__gpu_of(weft__backend *backend) { return (weft__gpu *)backend; }
 
 typedef struct weft__gpu_options {
