@@ -133,7 +133,9 @@ weft_status weft__gpu_alloc_buffer(weft__gpu *gpu, size_t n_bytes, weft__gpu_buf
   }
   m->live_bytes += capacity;
   if (m->live_bytes + m->kept_bytes > backend->peak_bytes) backend->peak_bytes = m->live_bytes + m->kept_bytes;
-  return backend->poison ? poison(gpu, *buffer, capacity) : WEFT_OK;
+  weft_status status = backend->poison ? poison(gpu, *buffer, capacity) : WEFT_OK;
+  if (status) weft__gpu_free_buffer(gpu, *buffer, n_bytes);
+  return status;
 }
 
 weft_status weft__gpu_alloc(weft__backend *backend, size_t n_bytes, void **buffer) {
