@@ -206,6 +206,8 @@ weft__gpu_range weft__gpu_words(const weft__gpu *gpu, const weft__storage *stora
 int64_t weft__gpu_span(const weft_tensor *t);
 /* Elements of 4 bytes that fit a binding after the worst alignment: a multiple of 1024. */
 int64_t weft__gpu_window_elements(const weft__gpu *gpu);
+/* The error of an operator with an operand that must fit one window and does not. */
+weft_status weft__gpu_too_large(const weft__gpu *gpu, const char *what);
 
 /* ---- rows.c: operators along the last axis ---- */
 

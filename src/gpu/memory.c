@@ -335,6 +335,11 @@ int64_t weft__gpu_window_elements(const weft__gpu *gpu) {
   return (int64_t)(n / 1024 * 1024);
 }
 
+weft_status weft__gpu_too_large(const weft__gpu *gpu, const char *what) {
+  return weft__error(WEFT_EUNSUPPORTED, "%s: %s: an operand larger than one binding (%lld elements)", gpu->info.name,
+                     what, (long long)weft__gpu_window_elements(gpu));
+}
+
 int64_t weft__gpu_span(const weft_tensor *t) {
   int64_t last = 0;
   for (int i = 0; i < t->rank; i++)

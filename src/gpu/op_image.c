@@ -9,11 +9,6 @@
 
 enum { PER_GROUP = 256, ROWS = 8 /* of im2col.wgsl */, MOST_GROUPS = 65535 };
 
-static weft_status too_large(const weft__gpu *gpu, const char *what) {
-  return weft__error(WEFT_EUNSUPPORTED, "%s: %s: an operand larger than one binding (%lld elements)", gpu->info.name,
-                     what, (long long)weft__gpu_window_elements(gpu));
-}
-
 /* Whether the kernels can count places of the padded image. */
 static bool is_countable(const weft__sliding *s) {
   return s->in[0] + 2 * s->padding[0] <= INT32_MAX && s->in[1] + 2 * s->padding[1] <= INT32_MAX;
@@ -64,7 +59,7 @@ weft_status weft__gpu_im2col(weft__backend *backend, const weft__op_call *call) 
   int64_t n_rows = y->shape[0], n_columns = y->shape[1], window = weft__gpu_window_elements(gpu);
   if (weft_tensor_numel(y) == 0) return WEFT_OK;
   if (weft_tensor_numel(a) == 0) return fill_with(backend, y, 0);
-  if (!is_countable(&s) || weft__gpu_span(a) > window || n_columns > window) return too_large(gpu, "im2col");
+  if (!is_countable(&s) || weft__gpu_span(a) > window || n_columns > window) return weft__gpu_too_large(gpu, "im2col");
   weft__gpu_image_params p = image_params(&s, a->shape[0], a->shape[1]);
   set_image_strides(&p, a);
   const weft__wgsl_const constants[] = {{"DTYPE", a->dtype}, {NULL, 0}};
@@ -90,7 +85,7 @@ weft_status weft__gpu_col2im(weft__backend *backend, const weft__op_call *call) 
   const weft__sliding s = weft__sliding_of(call);
   int64_t n = weft_tensor_numel(y), window = weft__gpu_window_elements(gpu);
   if (n == 0) return WEFT_OK;
-  if (!is_countable(&s) || weft__gpu_span(a) > window || n > UINT32_MAX) return too_large(gpu, "col2im");
+  if (!is_countable(&s) || weft__gpu_span(a) > window || n > UINT32_MAX) return weft__gpu_too_large(gpu, "col2im");
   weft__gpu_image_params p = image_params(&s, y->shape[0], y->shape[1]);
   p.a_row = (uint32_t)a->strides[0];
   p.a_column = (uint32_t)a->strides[1];
@@ -144,7 +139,7 @@ weft_status weft__gpu_max_pool2d(weft__backend *backend, const weft__op_call *ca
   if (weft_tensor_numel(call->out) == 0) return WEFT_OK;
   if (weft_tensor_numel(a) == 0) return fill_with(backend, call->out, -INFINITY);
   int64_t n = weft__min_i64(images_per_window(gpu, a), images_per_window(gpu, call->out));
-  if (n == 0 || !is_countable(&s)) return too_large(gpu, "max_pool2d");
+  if (n == 0 || !is_countable(&s)) return weft__gpu_too_large(gpu, "max_pool2d");
   weft_status status = WEFT_OK;
   for (int64_t first = 0; first < a->shape[0] && !status; first += n) {
     int64_t count = weft__min_i64(n, a->shape[0] - first);
@@ -189,7 +184,7 @@ weft_status weft__gpu_max_pool2d_grad(weft__backend *backend, const weft__op_cal
   int64_t n = weft__min_i64(images_per_window(gpu, a), images_per_window(gpu, call->out));
   n = weft__min_i64(n, images_per_window(gpu, dy));
   n = weft__min_i64(n, weft__gpu_window_elements(gpu) / weft__max_i64(dy->shape[1] * s.out[0] * s.out[1], 1));
-  if (n == 0 || !is_countable(&s)) return too_large(gpu, "max_pool2d_grad");
+  if (n == 0 || !is_countable(&s)) return weft__gpu_too_large(gpu, "max_pool2d_grad");
   weft_status status = WEFT_OK;
   for (int64_t first = 0; first < a->shape[0] && !status; first += n) {
     int64_t count = weft__min_i64(n, a->shape[0] - first);

@@ -15,11 +15,6 @@ typedef struct gather_loop {
   int axis;
 } gather_loop;
 
-static weft_status too_large(const weft__gpu *gpu, const char *what) {
-  return weft__error(WEFT_EUNSUPPORTED, "%s: %s: an operand larger than one binding (%lld elements)", gpu->info.name,
-                     what, (long long)weft__gpu_window_elements(gpu));
-}
-
 static weft__gpu_gather_params gather_params(const gather_loop *l) {
   int rank = l->y->rank;
   weft__gpu_gather_params p = {.rank = (uint32_t)rank,
@@ -75,7 +70,7 @@ weft_status weft__gpu_gather(weft__backend *backend, const weft__op_call *call) 
   const gather_loop l = {gpu, call->in[0], call->in[1], call->out, ((const weft_gather_attrs *)call->attrs)->axis};
   int64_t n = weft_tensor_numel(l.y), window = weft__gpu_window_elements(gpu), extent = l.a->shape[l.axis];
   int64_t n_indices = indices_of_window(gpu, l.a, l.axis);
-  if (n > UINT32_MAX || weft__gpu_span(l.b) > window || n_indices == 0) return too_large(gpu, "gather");
+  if (n > UINT32_MAX || weft__gpu_span(l.b) > window || n_indices == 0) return weft__gpu_too_large(gpu, "gather");
   weft_status status = WEFT_OK;
   for (int64_t first = 0; first < n && !status; first += window)
     for (int64_t index = 0; (index == 0 || index < extent) && !status; index += n_indices)
@@ -128,7 +123,7 @@ weft_status weft__gpu_scatter_add(weft__backend *backend, const weft__op_call *c
                           ((const weft_scatter_add_attrs *)call->attrs)->axis};
   int64_t n = weft_tensor_numel(l.y), window = weft__gpu_window_elements(gpu);
   if (n > UINT32_MAX || weft__gpu_span(l.b) > window || weft__gpu_span(l.c) > window)
-    return too_large(gpu, "scatter_add");
+    return weft__gpu_too_large(gpu, "scatter_add");
   weft_status status = weft__gpu_copy_strided(gpu, call->in[0], l.y);
   if (weft_tensor_numel(l.c) == 0) return status;
   for (int64_t first = 0; (first == 0 || first < n) && !status; first += window) status = scatter_window(&l, first);
@@ -157,7 +152,8 @@ weft_status weft__gpu_read_rows(weft__gpu *gpu, const weft_tensor *table, const 
   weft__row_bytes(table->dtype, weft__n_cols(table), &row_bytes);
   int64_t window_rows = row_bytes ? (window - 1) * 4 / (int64_t)row_bytes : n_rows;
   if (n == 0) return WEFT_OK;
-  if (n > UINT32_MAX || (ids && weft__gpu_span(ids) > window) || window_rows == 0) return too_large(gpu, "rows");
+  if (n > UINT32_MAX || (ids && weft__gpu_span(ids) > window) || window_rows == 0)
+    return weft__gpu_too_large(gpu, "rows");
   const weft__wgsl_const constants[] = {{"DTYPE", table->dtype},
                                         {"LOOKS_UP", ids != NULL},
                                         {"BLOCK_LEN", (uint32_t)info->block_len},
@@ -265,7 +261,8 @@ weft_status weft__gpu_embed_grad(weft__backend *backend, const weft__op_call *ca
   embed_grad g = {.gpu = gpu, .ids = call->in[0], .dy = call->in[1], .y = call->out};
   int64_t window = weft__gpu_window_elements(gpu), n_tokens = g.ids->shape[0];
   int64_t part = weft__min_i64(indices_of_window(gpu, g.dy, 0), window / 3); /* tokens at a time */
-  if (part == 0 || g.y->shape[1] > window || g.y->shape[0] > (window - 2) / 2) return too_large(gpu, "embed_grad");
+  if (part == 0 || g.y->shape[1] > window || g.y->shape[0] > (window - 2) / 2)
+    return weft__gpu_too_large(gpu, "embed_grad");
   weft_status status = alloc_words(gpu, 2 * g.y->shape[0] + 2, &g.rows);
   int64_t n_sorted = weft__min_i64(part, n_tokens);
   if (!status) status = alloc_words(gpu, 2 * n_sorted + n_sorted / (MANY + 1), &g.order);
