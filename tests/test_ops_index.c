@@ -164,6 +164,25 @@ static void check_index_refusals(test_device *d) {
     }
 }
 
+/* An axis of more places than an i32 reaches, all of them one row. */
+static void check_endless_axis(test_device *d) {
+  static const int32_t indices[] = {0, 7, INT32_MAX};
+  weft_tensor *row = test_random(d, TEST_SHAPE(1, 4), 1, 1), rows = *row;
+  rows.shape[0] = ((int64_t)1 << 32) + 5;
+  rows.strides[0] = 0;
+  weft_tensor *b = weft_reshape(d->scope, test_i32(d, 3, indices), TEST_SHAPE(3, 1));
+  double *one = test_values(row), *want = test_doubles(3 * 4);
+  for (int i = 0; i < 3 * 4; i++) want[i] = one[i % 4];
+  test_compare("gather", d, weft_gather(d->scope, &rows, b, &(weft_gather_attrs){0}), want, NULL, 0, 0);
+  free(one);
+  free(want);
+}
+
+static void gather_reaches_as_far_as_indices(void **state) {
+  (void)state;
+  test_each_device(N_THREADS, check_endless_axis);
+}
+
 static void indices_outside_are_named(void **state) {
   (void)state;
   test_each_device(N_THREADS, check_index_refusals);
@@ -481,11 +500,17 @@ static void embed_grad_is_the_gradient_of_embed(void **state) {
 int main(void) {
   test_use_gpus();
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(gather_takes_by_index),        cmocka_unit_test(scatter_adds_every_term),
-      cmocka_unit_test(indices_outside_are_named),    cmocka_unit_test(top_k_ranks),
-      cmocka_unit_test(top_k_and_gather_give_values), cmocka_unit_test(embed_looks_rows_up_in_every_dtype),
-      cmocka_unit_test(embed_refuses_ids_outside),    cmocka_unit_test(a_gpu_tells_of_indices_at_the_next_read),
-      cmocka_unit_test(embed_grad_sums_rows),         cmocka_unit_test(embed_grad_is_the_gradient_of_embed),
+      cmocka_unit_test(gather_takes_by_index),
+      cmocka_unit_test(scatter_adds_every_term),
+      cmocka_unit_test(indices_outside_are_named),
+      cmocka_unit_test(top_k_ranks),
+      cmocka_unit_test(top_k_and_gather_give_values),
+      cmocka_unit_test(embed_looks_rows_up_in_every_dtype),
+      cmocka_unit_test(embed_refuses_ids_outside),
+      cmocka_unit_test(a_gpu_tells_of_indices_at_the_next_read),
+      cmocka_unit_test(gather_reaches_as_far_as_indices),
+      cmocka_unit_test(embed_grad_sums_rows),
+      cmocka_unit_test(embed_grad_is_the_gradient_of_embed),
   };
   return cmocka_run_group_tests_name("ops_index", tests, NULL, NULL);
 }

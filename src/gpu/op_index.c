@@ -56,6 +56,9 @@ static weft_status gather_window(const gather_loop *l, int64_t first, int64_t in
                             (uint64_t)((n_words + PER_GROUP - 1) / PER_GROUP));
 }
 
+/* The places of an axis that an index, an i32, can reach. */
+static int64_t reach_of(int64_t extent) { return weft__min_i64(extent, (int64_t)INT32_MAX + 1); }
+
 /* Indices of an axis whose elements, with those of the other axes, fit a window; 0 if not even one does. */
 static int64_t indices_of_window(const weft__gpu *gpu, const weft_tensor *t, int axis) {
   weft_tensor one = *t;
@@ -68,13 +71,13 @@ static int64_t indices_of_window(const weft__gpu *gpu, const weft_tensor *t, int
 weft_status weft__gpu_gather(weft__backend *backend, const weft__op_call *call) {
   weft__gpu *gpu = weft__gpu_of(backend);
   const gather_loop l = {gpu, call->in[0], call->in[1], call->out, ((const weft_gather_attrs *)call->attrs)->axis};
-  int64_t n = weft_tensor_numel(l.y), window = weft__gpu_window_elements(gpu), extent = l.a->shape[l.axis];
+  int64_t n = weft_tensor_numel(l.y), window = weft__gpu_window_elements(gpu), reach = reach_of(l.a->shape[l.axis]);
   int64_t n_indices = indices_of_window(gpu, l.a, l.axis);
   if (n > UINT32_MAX || weft__gpu_span(l.b) > window || n_indices == 0) return weft__gpu_too_large(gpu, "gather");
   weft_status status = WEFT_OK;
   for (int64_t first = 0; first < n && !status; first += window)
-    for (int64_t index = 0; (index == 0 || index < extent) && !status; index += n_indices)
-      status = gather_window(&l, first, index, weft__min_i64(n_indices, extent - index));
+    for (int64_t index = 0; (index == 0 || index < reach) && !status; index += n_indices)
+      status = gather_window(&l, first, index, weft__min_i64(n_indices, reach - index));
   return status;
 }
 
@@ -148,6 +151,7 @@ weft_status weft__gpu_read_rows(weft__gpu *gpu, const weft_tensor *table, const 
                                 const weft_tensor *y) {
   const weft__dtype_info *info = weft__dtype_get(table->dtype);
   int64_t n = weft_tensor_numel(y), n_rows = weft__n_rows(table), window = weft__gpu_window_elements(gpu);
+  int64_t reach = ids ? reach_of(n_rows) : n_rows; /* without ids no more rows than elements of y */
   size_t row_bytes = 0;
   weft__row_bytes(table->dtype, weft__n_cols(table), &row_bytes);
   int64_t window_rows = row_bytes ? (window - 1) * 4 / (int64_t)row_bytes : n_rows;
@@ -165,12 +169,12 @@ weft_status weft__gpu_read_rows(weft__gpu *gpu, const weft_tensor *table, const 
                                   .row_bytes = (uint32_t)row_bytes};
   weft_status status = WEFT_OK;
   for (int64_t first = 0; first < n && !status; first += window)
-    for (int64_t row = 0; (row == 0 || row < n_rows) && !status; row += window_rows) {
+    for (int64_t row = 0; (row == 0 || row < reach) && !status; row += window_rows) {
       int64_t count = weft__min_i64(n - first, window);
       p.n = (uint32_t)count;
       p.first = (uint32_t)first;
       p.row_first = (uint32_t)row;
-      p.n_window = (uint32_t)weft__min_i64(window_rows, n_rows - row);
+      p.n_window = (uint32_t)weft__min_i64(window_rows, reach - row);
       weft__gpu_range ranges[3];
       ranges[0] = row_window(gpu, table, row_bytes, row, p.n_window, &p.blocks_byte);
       ranges[1] = ids ? weft__gpu_window(gpu, ids, 0, weft__gpu_span(ids), &p.ids_offset) : ranges[0];
