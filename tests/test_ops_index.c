@@ -183,6 +183,49 @@ static void gather_reaches_as_far_as_indices(void **state) {
   test_each_device(N_THREADS, check_endless_axis);
 }
 
+/* Of two operators with wrong indices a GPU tells of the first, with its own numbers. */
+static void check_first_of_two(test_device *d) {
+  static const int32_t indices[] = {12, 34};
+  weft_tensor *a = test_random(d, TEST_SHAPE(10, 4), 1, 1), *c = test_random(d, TEST_SHAPE(1, 4), 1, 2), *b[2];
+  for (int i = 0; i < 2; i++) b[i] = weft_reshape(d->scope, test_i32(d, 1, &indices[i]), TEST_SHAPE(1, 1));
+  for (int is_scatter_first = 0; is_scatter_first < 2; is_scatter_first++) {
+    for (int i = 0; i < 2; i++) {
+      weft_tensor *y = i == is_scatter_first ? weft_gather(d->scope, a, b[i], &(weft_gather_attrs){0})
+                                             : weft_scatter_add(d->scope, a, b[i], c, &(weft_scatter_add_attrs){0});
+      assert_non_null(y);
+    }
+    assert_int_equal(weft_device_sync(d->device), WEFT_EINVAL);
+    assert_string_equal(weft_last_error(),
+                        is_scatter_first ? "scatter_add: index 12 (element 0 of b) is outside the 10 elements of axis 0"
+                                         : "gather: index 12 (element 0 of b) is outside the 10 elements of axis 0");
+    assert_int_equal(weft_device_sync(d->device), WEFT_OK);
+  }
+}
+
+static void a_gpu_tells_of_the_first(void **state) {
+  (void)state;
+  test_each_gpu(WEFT_EXACT, check_first_of_two);
+}
+
+/* A write of part of a word reads the word first; what is told then is not the writer's. */
+static void check_writes_tell_nothing(test_device *d) {
+  const uint16_t halves[] = {0x3c00, 0x4000, 0x4200};
+  const int32_t wrong = 12;
+  uint16_t read[3];
+  weft_tensor *a = test_random(d, TEST_SHAPE(10, 4), 1, 1), *y = weft_tensor_new(d->scope, WEFT_F16, TEST_SHAPE(3));
+  weft_tensor *b = weft_reshape(d->scope, test_i32(d, 1, &wrong), TEST_SHAPE(1, 1));
+  assert_non_null(weft_gather(d->scope, a, b, &(weft_gather_attrs){0}));
+  assert_int_equal(weft_tensor_write(y, halves, sizeof halves), WEFT_OK);
+  assert_int_equal(weft_device_sync(d->device), WEFT_EINVAL);
+  assert_int_equal(weft_tensor_read(y, read, sizeof read), WEFT_OK);
+  assert_memory_equal(read, halves, sizeof halves);
+}
+
+static void a_gpu_tells_no_writer_of_faults(void **state) {
+  (void)state;
+  test_each_gpu(WEFT_EXACT, check_writes_tell_nothing);
+}
+
 static void indices_outside_are_named(void **state) {
   (void)state;
   test_each_device(N_THREADS, check_index_refusals);
@@ -509,6 +552,8 @@ int main(void) {
       cmocka_unit_test(embed_refuses_ids_outside),
       cmocka_unit_test(a_gpu_tells_of_indices_at_the_next_read),
       cmocka_unit_test(gather_reaches_as_far_as_indices),
+      cmocka_unit_test(a_gpu_tells_of_the_first),
+      cmocka_unit_test(a_gpu_tells_no_writer_of_faults),
       cmocka_unit_test(embed_grad_sums_rows),
       cmocka_unit_test(embed_grad_is_the_gradient_of_embed),
   };

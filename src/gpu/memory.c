@@ -122,8 +122,10 @@ weft_status weft__gpu_alloc_buffer(weft__gpu *gpu, size_t n_bytes, weft__gpu_buf
   } else {
     weft__gpu_buffer *created;
     weft_status status = create_buffer(gpu, capacity, WEFT__BUFFER_STORAGE, &created);
-    if (status) { /* what is kept may be what is missing */
-      status = weft__gpu_wait(gpu);
+    if (status) {                     /* what is kept may be what is missing */
+      status = weft__gpu_submit(gpu); /* faults are for who waits for results */
+      gpu->abi->poll(gpu->device, true);
+      gpu->n_in_flight = 0;
       doom_kept(m);
       weft__gpu_memory_sweep(gpu);
       if (!status) status = create_buffer(gpu, capacity, WEFT__BUFFER_STORAGE, &created);
@@ -288,7 +290,11 @@ weft_status weft__gpu_write(weft__backend *backend, void *buffer, size_t offset,
     size_t first = offset / 4 * 4, span = (offset + n_bytes + 3) / 4 * 4 - first;
     char *words = weft__alloc(span, 1);
     if (!words) return WEFT_ENOMEM;
+    /* A fault that another operator has noted is not for who writes: it stays due. */
+    bool is_fault_due = gpu->faults.is_due;
+    gpu->faults.is_due = false;
     weft_status status = weft__gpu_read(backend, buffer, first, words, span);
+    gpu->faults.is_due = is_fault_due;
     if (!status) memcpy(words + (offset - first), data, n_bytes);
     if (!status) status = weft__gpu_write(backend, buffer, first, words, span);
     weft_free(words);
