@@ -392,6 +392,22 @@ static void test_bad_bindings(void **state) {
   scaler_close(&s);
 }
 
+/* A device that is opened with less than the adapter has refuses more than that. */
+static void test_lower_limits(void **state) {
+  open_library(state);
+  need_adapter();
+  weft__gpu_limits limits = suite.adapter.limits;
+  limits.max_invocations = 128;
+  limits.max_storage_buffers = 4;
+  if (suite.abi->device_open(&suite.device, suite.library->instance, 0, 0, &limits)) fail_msg("%s", weft_last_error());
+  assert_refused("@compute @workgroup_size(129)\nfn main() { }", "orkgroup size");
+  weft__pipeline_desc desc = scale_desc(true);
+  desc.n_storage = 5;
+  assert_null(suite.abi->pipeline_create(suite.device, &desc));
+  assert_error(WEFT_EDEVICE, "storage");
+  close_device(state);
+}
+
 /* Commands that are wrong run not at all, and the next ones do. */
 static void test_bad_commands(void **state) {
   (void)state;
@@ -890,7 +906,7 @@ static int print_probe(void) {
 #define ON_DEVICE(test, name) WITH(test, open_device, close_device, name)
 #define IN_TREE(test, name) WITH(test, create_tree, remove_tree, name)
 #define EACH_GENERATION(name)                                                                                          \
-  WITH(test_adapter_is_described, open_library, close_library, name),                                                  \
+  WITH(test_lower_limits, NULL, NULL, name), WITH(test_adapter_is_described, open_library, close_library, name),       \
       WITH(test_software_drivers_come_last, open_library, close_library, name),                                        \
       ON_DEVICE(test_dispatch_and_copy, name), ON_DEVICE(test_upload_buffer, name),                                    \
       ON_DEVICE(test_nothing_recorded, name), ON_DEVICE(test_destroyed_in_use, name),                                  \
