@@ -95,7 +95,8 @@ run_on_arm64() {
 stage_neon() {
   local status=0
   build_in neon "${arm64_build[@]}" build || return
-  run_on_arm64 max neon_i8mm matmul ops gemm attention model gguf tokenizer tensor || status=1
+  run_on_arm64 max neon_i8mm matmul ops ops_elementwise ops_norm ops_optimizer gemm attention dense_attention model gguf tokenizer \
+    tensor || status=1
   run_on_arm64 neoverse-n1 neon_dotprod matmul tensor || status=1
   run_on_arm64 cortex-a72 neon_base matmul tensor || status=1
   same_on_arm64 || status=1
