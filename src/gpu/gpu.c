@@ -26,7 +26,6 @@ static void gpu_destroy(weft__backend *backend) {
 /* ---- one thread at a time ---- */
 
 static void gpu_lock(weft__backend *backend) { pthread_mutex_lock(&weft__gpu_of(backend)->lock); }
-
 static void gpu_unlock(weft__backend *backend) { pthread_mutex_unlock(&weft__gpu_of(backend)->lock); }
 
 /* Runs `call` with the lock held. */

@@ -202,8 +202,6 @@ weft__gpu_range weft__gpu_window(const weft__gpu *gpu, const weft_tensor *t, int
 /* The same for n words from word `first` of a storage on; *offset is in words. */
 weft__gpu_range weft__gpu_words(const weft__gpu *gpu, const weft__storage *storage, uint64_t first, int64_t n,
                                 uint32_t *offset);
-/* Elements from a tensor's first to its last, by its strides. */
-int64_t weft__gpu_span(const weft_tensor *t);
 /* Elements of 4 bytes that fit a binding after the worst alignment: a multiple of 1024. */
 int64_t weft__gpu_window_elements(const weft__gpu *gpu);
 /* The error of an operator with an operand that must fit one window and does not. */

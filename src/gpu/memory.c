@@ -346,13 +346,6 @@ weft_status weft__gpu_too_large(const weft__gpu *gpu, const char *what) {
                      what, (long long)weft__gpu_window_elements(gpu));
 }
 
-int64_t weft__gpu_span(const weft_tensor *t) {
-  int64_t last = 0;
-  for (int i = 0; i < t->rank; i++)
-    if (t->shape[i] > 1) last += (t->shape[i] - 1) * t->strides[i];
-  return last + 1;
-}
-
 /* n elements of `size` bytes from element `first` of a storage on. */
 static weft__gpu_range elements(const weft__gpu *gpu, const weft__storage *storage, uint64_t first, int64_t n,
                                 uint64_t size, uint32_t *offset) {

@@ -59,7 +59,8 @@ weft_status weft__gpu_im2col(weft__backend *backend, const weft__op_call *call) 
   int64_t n_rows = y->shape[0], n_columns = y->shape[1], window = weft__gpu_window_elements(gpu);
   if (weft_tensor_numel(y) == 0) return WEFT_OK;
   if (weft_tensor_numel(a) == 0) return fill_with(backend, y, 0);
-  if (!is_countable(&s) || weft__gpu_span(a) > window || n_columns > window) return weft__gpu_too_large(gpu, "im2col");
+  if (!is_countable(&s) || weft__tensor_span(a) > window || n_columns > window)
+    return weft__gpu_too_large(gpu, "im2col");
   weft__gpu_image_params p = image_params(&s, a->shape[0], a->shape[1]);
   set_image_strides(&p, a);
   const weft__wgsl_const constants[] = {{"DTYPE", a->dtype}, {NULL, 0}};
@@ -72,7 +73,7 @@ weft_status weft__gpu_im2col(weft__backend *backend, const weft__op_call *call) 
     p.first = (uint32_t)first;
     p.n = (uint32_t)n;
     groups[2] = (uint32_t)((n + ROWS - 1) / ROWS);
-    const weft__gpu_range ranges[] = {weft__gpu_window(gpu, a, 0, weft__gpu_span(a), &p.a_offset),
+    const weft__gpu_range ranges[] = {weft__gpu_window(gpu, a, 0, weft__tensor_span(a), &p.a_offset),
                                       weft__gpu_window(gpu, y, first * n_columns, n * n_columns, &p.y_offset)};
     status = weft__gpu_dispatch3(gpu, WEFT__KERNEL_im2col, constants, ranges, &p, groups);
   }
@@ -85,7 +86,7 @@ weft_status weft__gpu_col2im(weft__backend *backend, const weft__op_call *call) 
   const weft__sliding s = weft__sliding_of(call);
   int64_t n = weft_tensor_numel(y), window = weft__gpu_window_elements(gpu);
   if (n == 0) return WEFT_OK;
-  if (!is_countable(&s) || weft__gpu_span(a) > window || n > UINT32_MAX) return weft__gpu_too_large(gpu, "col2im");
+  if (!is_countable(&s) || weft__tensor_span(a) > window || n > UINT32_MAX) return weft__gpu_too_large(gpu, "col2im");
   weft__gpu_image_params p = image_params(&s, y->shape[0], y->shape[1]);
   p.a_row = (uint32_t)a->strides[0];
   p.a_column = (uint32_t)a->strides[1];
@@ -95,7 +96,7 @@ weft_status weft__gpu_col2im(weft__backend *backend, const weft__op_call *call) 
     int64_t count = weft__min_i64(window, n - first);
     p.first = (uint32_t)first;
     p.n = (uint32_t)count;
-    const weft__gpu_range ranges[] = {weft__gpu_window(gpu, a, 0, weft__gpu_span(a), &p.a_offset),
+    const weft__gpu_range ranges[] = {weft__gpu_window(gpu, a, 0, weft__tensor_span(a), &p.a_offset),
                                       weft__gpu_window(gpu, y, first, count, &p.y_offset)};
     status = weft__gpu_dispatch(gpu, WEFT__KERNEL_col2im, constants, ranges, &p, n_groups(count));
   }
@@ -115,7 +116,7 @@ static weft_tensor images_of(const weft_tensor *t, int64_t first, int64_t n) {
 /* How many images of t fit a window. */
 static int64_t images_per_window(const weft__gpu *gpu, const weft_tensor *t) {
   weft_tensor one = images_of(t, 0, 1);
-  int64_t room = weft__gpu_window_elements(gpu) - weft__gpu_span(&one);
+  int64_t room = weft__gpu_window_elements(gpu) - weft__tensor_span(&one);
   if (room < 0) return 0;
   return t->strides[0] == 0 ? weft__max_i64(t->shape[0], 1) : room / t->strides[0] + 1;
 }
@@ -127,7 +128,7 @@ static weft_status pool(weft__gpu *gpu, const weft__sliding *s, const weft_tenso
   set_image_strides(&p, a);
   p.n = (uint32_t)weft_tensor_numel(y);
   const weft__wgsl_const constants[] = {{"DTYPE", a->dtype}, {"PLACES", wants_places}, {NULL, 0}};
-  const weft__gpu_range ranges[] = {weft__gpu_window(gpu, a, 0, weft__gpu_span(a), &p.a_offset),
+  const weft__gpu_range ranges[] = {weft__gpu_window(gpu, a, 0, weft__tensor_span(a), &p.a_offset),
                                     weft__gpu_window(gpu, y, 0, p.n, &p.y_offset)};
   return weft__gpu_dispatch(gpu, WEFT__KERNEL_max_pool2d, constants, ranges, &p, n_groups(p.n));
 }
@@ -169,7 +170,7 @@ static weft_status pool_grad(weft__gpu *gpu, const weft__sliding *s, const weft_
   p.n = (uint32_t)weft_tensor_numel(y);
   const weft__wgsl_const constants[] = {{"B_DTYPE", dy->dtype}, {NULL, 0}};
   const weft__gpu_range ranges[] = {weft__gpu_window(gpu, &places, 0, weft_tensor_numel(&places), &p.a_offset),
-                                    weft__gpu_window(gpu, dy, 0, weft__gpu_span(dy), &p.b_offset),
+                                    weft__gpu_window(gpu, dy, 0, weft__tensor_span(dy), &p.b_offset),
                                     weft__gpu_window(gpu, y, 0, p.n, &p.y_offset)};
   if (!status) status = weft__gpu_dispatch(gpu, WEFT__KERNEL_max_pool2d_grad, constants, ranges, &p, n_groups(p.n));
   weft__gpu_free(&gpu->base, storage.buffer, storage.n_bytes);

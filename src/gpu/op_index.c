@@ -44,8 +44,8 @@ static weft_status gather_window(const gather_loop *l, int64_t first, int64_t in
   p.index_first = (uint32_t)index_first;
   p.n_indices = (uint32_t)n_indices;
   const weft__gpu_range ranges[] = {
-      weft__gpu_window(l->gpu, l->a, index_first * l->a->strides[l->axis], weft__gpu_span(&part), &p.a_offset),
-      weft__gpu_window(l->gpu, l->b, 0, weft__gpu_span(l->b), &p.b_offset),
+      weft__gpu_window(l->gpu, l->a, index_first * l->a->strides[l->axis], weft__tensor_span(&part), &p.a_offset),
+      weft__gpu_window(l->gpu, l->b, 0, weft__tensor_span(l->b), &p.b_offset),
       weft__gpu_window(l->gpu, l->y, first, n, &p.y_offset),
   };
   bool is_half = l->y->dtype == WEFT_F16 || l->y->dtype == WEFT_BF16;
@@ -63,7 +63,7 @@ static int64_t reach_of(int64_t extent) { return weft__min_i64(extent, (int64_t)
 static int64_t indices_of_window(const weft__gpu *gpu, const weft_tensor *t, int axis) {
   weft_tensor one = *t;
   one.shape[axis] = 1;
-  int64_t room = weft__gpu_window_elements(gpu) - weft__gpu_span(&one), stride = t->strides[axis];
+  int64_t room = weft__gpu_window_elements(gpu) - weft__tensor_span(&one), stride = t->strides[axis];
   if (room < 0) return 0;
   return stride == 0 || t->shape[axis] <= 1 ? weft__max_i64(t->shape[axis], 1) : room / stride + 1;
 }
@@ -73,7 +73,7 @@ weft_status weft__gpu_gather(weft__backend *backend, const weft__op_call *call) 
   const gather_loop l = {gpu, call->in[0], call->in[1], call->out, ((const weft_gather_attrs *)call->attrs)->axis};
   int64_t n = weft_tensor_numel(l.y), window = weft__gpu_window_elements(gpu), reach = reach_of(l.a->shape[l.axis]);
   int64_t n_indices = indices_of_window(gpu, l.a, l.axis);
-  if (n > UINT32_MAX || weft__gpu_span(l.b) > window || n_indices == 0) return weft__gpu_too_large(gpu, "gather");
+  if (n > UINT32_MAX || weft__tensor_span(l.b) > window || n_indices == 0) return weft__gpu_too_large(gpu, "gather");
   weft_status status = WEFT_OK;
   for (int64_t first = 0; first < n && !status; first += window)
     for (int64_t index = 0; (index == 0 || index < reach) && !status; index += n_indices)
@@ -111,8 +111,8 @@ static weft_status scatter_window(const scatter_loop *l, int64_t y_first) {
     place *= l->b->shape[i];
   }
   const weft__gpu_range ranges[] = {
-      weft__gpu_window(l->gpu, l->b, 0, weft__gpu_span(l->b), &p.b_offset),
-      weft__gpu_window(l->gpu, l->c, 0, weft__gpu_span(l->c), &p.c_offset),
+      weft__gpu_window(l->gpu, l->b, 0, weft__tensor_span(l->b), &p.b_offset),
+      weft__gpu_window(l->gpu, l->c, 0, weft__tensor_span(l->c), &p.c_offset),
       weft__gpu_window(l->gpu, l->y, y_first, n_y, &p.y_offset),
   };
   const weft__wgsl_const constants[] = {{"DTYPE", l->c->dtype}, {NULL, 0}};
@@ -125,7 +125,7 @@ weft_status weft__gpu_scatter_add(weft__backend *backend, const weft__op_call *c
   const scatter_loop l = {gpu, call->in[1], call->in[2], call->out,
                           ((const weft_scatter_add_attrs *)call->attrs)->axis};
   int64_t n = weft_tensor_numel(l.y), window = weft__gpu_window_elements(gpu);
-  if (n > UINT32_MAX || weft__gpu_span(l.b) > window || weft__gpu_span(l.c) > window)
+  if (n > UINT32_MAX || weft__tensor_span(l.b) > window || weft__tensor_span(l.c) > window)
     return weft__gpu_too_large(gpu, "scatter_add");
   weft_status status = weft__gpu_copy_strided(gpu, call->in[0], l.y);
   if (weft_tensor_numel(l.c) == 0) return status;
@@ -156,7 +156,7 @@ weft_status weft__gpu_read_rows(weft__gpu *gpu, const weft_tensor *table, const 
   weft__row_bytes(table->dtype, weft__n_cols(table), &row_bytes);
   int64_t window_rows = row_bytes ? (window - 1) * 4 / (int64_t)row_bytes : n_rows;
   if (n == 0) return WEFT_OK;
-  if (n > UINT32_MAX || (ids && weft__gpu_span(ids) > window) || window_rows == 0)
+  if (n > UINT32_MAX || (ids && weft__tensor_span(ids) > window) || window_rows == 0)
     return weft__gpu_too_large(gpu, "rows");
   const weft__wgsl_const constants[] = {{"DTYPE", table->dtype},
                                         {"LOOKS_UP", ids != NULL},
@@ -177,7 +177,7 @@ weft_status weft__gpu_read_rows(weft__gpu *gpu, const weft_tensor *table, const 
       p.n_window = (uint32_t)weft__min_i64(window_rows, reach - row);
       weft__gpu_range ranges[3];
       ranges[0] = row_window(gpu, table, row_bytes, row, p.n_window, &p.blocks_byte);
-      ranges[1] = ids ? weft__gpu_window(gpu, ids, 0, weft__gpu_span(ids), &p.ids_offset) : ranges[0];
+      ranges[1] = ids ? weft__gpu_window(gpu, ids, 0, weft__tensor_span(ids), &p.ids_offset) : ranges[0];
       ranges[2] = weft__gpu_window(gpu, y, first, count, &p.y_offset);
       status = weft__gpu_dispatch(gpu, WEFT__KERNEL_read_rows, constants, ranges, &p,
                                   (uint64_t)((count + PER_GROUP - 1) / PER_GROUP));
@@ -246,7 +246,7 @@ static weft_status sum_rows(const embed_grad *g, int64_t first, int64_t n, bool 
     p.n_window = (uint32_t)n_window;
     const weft__gpu_range ranges[] = {
         whole(&g->rows), whole(&g->order),
-        weft__gpu_window(g->gpu, &part, first * part.strides[0], weft__gpu_span(&part), &p.dy_offset),
+        weft__gpu_window(g->gpu, &part, first * part.strides[0], weft__tensor_span(&part), &p.dy_offset),
         weft__gpu_window(g->gpu, g->y, row * n_columns, n_window * n_columns, &p.y_offset)};
     int64_t n_groups = has_many ? n / (MANY + 1) * ((n_columns + COLUMNS - 1) / COLUMNS)
                                 : (n_window * n_columns + EACH * PER_GROUP - 1) / (EACH * PER_GROUP);

@@ -42,8 +42,8 @@ static int64_t row_step(const weft_tensor *t) { return t->shape[0] > 1 ? t->stri
 static weft_status check_sizes(const weft__gpu *gpu, const paging *at, const weft_tensor *rows, const char *what) {
   int64_t window = weft__gpu_window_elements(gpu), n_words;
   bool fits = weft__mul_i64(at->cache->shape[0] * at->n_heads, at->head_words, &n_words) && n_words <= window &&
-              weft__gpu_span(rows) <= window && weft_tensor_numel(rows) <= window &&
-              weft__gpu_span(at->table) <= window;
+              weft__tensor_span(rows) <= window && weft_tensor_numel(rows) <= window &&
+              weft__tensor_span(at->table) <= window;
   if (fits) return WEFT_OK;
   return weft__error(WEFT_EUNSUPPORTED, "%s: %s: a cache or batch larger than one binding (%lld MiB; use smaller ones)",
                      gpu->info.name, what, (long long)(window >> 18));
@@ -64,8 +64,8 @@ static weft_status append(weft__gpu *gpu, const paging *at, const weft_tensor *r
                                   .rows_row = (uint32_t)row_step(rows),
                                   .op = gpu->base.current_op};
   const weft__gpu_range ranges[] = {
-      weft__gpu_window(gpu, rows, 0, weft__gpu_span(rows), &p.rows_offset),
-      weft__gpu_window(gpu, at->table, 0, weft__gpu_span(at->table), &p.table_offset),
+      weft__gpu_window(gpu, rows, 0, weft__tensor_span(rows), &p.rows_offset),
+      weft__gpu_window(gpu, at->table, 0, weft__tensor_span(at->table), &p.table_offset),
       weft__gpu_window(gpu, at->positions, 0, at->n_tokens, &p.positions_offset),
       weft__gpu_window(gpu, at->slots, 0, at->n_tokens, &p.slots_offset),
       cache_words(gpu, at, cache, &p.cache_offset),
@@ -126,10 +126,10 @@ weft_status weft__gpu_paged_attention(weft__backend *backend, const weft__op_cal
                                         .scale = attrs->scale,
                                         .op = gpu->base.current_op};
   const weft__gpu_range ranges[] = {
-      weft__gpu_window(gpu, q, 0, weft__gpu_span(q), &p.q_offset),
+      weft__gpu_window(gpu, q, 0, weft__tensor_span(q), &p.q_offset),
       cache_words(gpu, &at, call->in[1], &p.keys_offset),
       cache_words(gpu, &at, call->in[2], &p.values_offset),
-      weft__gpu_window(gpu, at.table, 0, weft__gpu_span(at.table), &p.table_offset),
+      weft__gpu_window(gpu, at.table, 0, weft__tensor_span(at.table), &p.table_offset),
       weft__gpu_window(gpu, at.positions, 0, at.n_tokens, &p.positions_offset),
       weft__gpu_window(gpu, at.slots, 0, at.n_tokens, &p.slots_offset),
       weft__gpu_window(gpu, call->out, 0, weft_tensor_numel(q), &p.y_offset),

@@ -21,13 +21,13 @@ static weft__gpu_range gradient_range(const weft__gpu *gpu, const weft_tensor *t
     p->shape[i] = (uint32_t)t->shape[i];
     p->b_strides[i] = (uint32_t)t->strides[i];
   }
-  return weft__gpu_window(gpu, t, 0, weft__gpu_span(t), &p->b_offset);
+  return weft__gpu_window(gpu, t, 0, weft__tensor_span(t), &p->b_offset);
 }
 
 static weft_status run_step(weft__gpu *gpu, const weft__op_call *call, const step *s, weft__gpu_optimizer_params *p) {
   int64_t n = weft_tensor_numel(s->parameters), window = weft__gpu_window_elements(gpu);
   bool is_strided = !weft__is_contiguous(s->gradient);
-  if (is_strided && n > 0 && (weft__gpu_span(s->gradient) > window || n > UINT32_MAX))
+  if (is_strided && n > 0 && (weft__tensor_span(s->gradient) > window || n > UINT32_MAX))
     return weft__error(WEFT_EUNSUPPORTED, "%s: %s over a strided gradient larger than one binding (make it contiguous)",
                        gpu->info.name, weft__op_get(call->op)->name);
   const weft__wgsl_const constants[] = {

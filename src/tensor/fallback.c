@@ -38,9 +38,8 @@ static weft_status write_back(weft_tensor *t, const weft__storage *mirror) {
   if (weft__is_contiguous(t)) return weft_tensor_write(t, mirror->buffer, mirror->n_bytes);
   if (weft_tensor_numel(t) == 0) return WEFT_OK;
   weft__backend *backend = t->storage->backend;
-  size_t size = (size_t)weft__dtype_get(t->dtype)->block_bytes, last = 0;
-  for (int i = 0; i < t->rank; i++) last += (size_t)(t->shape[i] - 1) * (size_t)t->strides[i];
-  size_t offset = (size_t)t->offset * size, n_bytes = (last + 1) * size;
+  size_t size = (size_t)weft__dtype_get(t->dtype)->block_bytes;
+  size_t offset = (size_t)t->offset * size, n_bytes = (size_t)weft__tensor_span(t) * size;
   char *span = weft__alloc(n_bytes, 1);
   if (!span) return WEFT_ENOMEM;
   weft_status status = backend->class->read(backend, t->storage->buffer, offset, span, n_bytes);

@@ -39,6 +39,13 @@ int64_t weft__broadcast_stride(const weft_tensor *t, int rank, int axis) {
   return own < 0 || t->shape[own] == 1 ? 0 : t->strides[own];
 }
 
+int64_t weft__tensor_span(const weft_tensor *t) {
+  int64_t last = 0;
+  for (int i = 0; i < t->rank; i++)
+    if (t->shape[i] > 1) last += (t->shape[i] - 1) * t->strides[i];
+  return last + 1;
+}
+
 bool weft__is_contiguous(const weft_tensor *t) {
   int64_t stride = 1;
   for (int i = t->rank - 1; i >= 0; i--) {

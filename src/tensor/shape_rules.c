@@ -302,12 +302,12 @@ static bool are_rows_apart(const weft_tensor *a, const weft_tensor *b) {
   if (a->storage != b->storage || weft_tensor_numel(a) == 0 || weft_tensor_numel(b) == 0) return true;
   if (a->offset > b->offset) return are_rows_apart(b, a);
   int axis = a->rank - 2;
-  int64_t row = a->strides[axis], begin = b->offset - a->offset, last = weft__n_cols(a) - 1;
-  for (int i = 0; i <= axis; i++) last += (a->shape[i] - 1) * a->strides[i];
+  int64_t row = a->strides[axis], begin = b->offset - a->offset;
   bool is_grid =
       row == b->strides[axis] && (axis == 0 || (a->strides[0] == b->strides[0] && a->strides[0] >= a->shape[1] * row &&
                                                 b->strides[0] >= b->shape[1] * row && a->strides[0] % row == 0));
-  return begin > last || (is_grid && begin % row >= weft__n_cols(a) && begin % row + weft__n_cols(b) <= row);
+  return begin >= weft__tensor_span(a) ||
+         (is_grid && begin % row >= weft__n_cols(a) && begin % row + weft__n_cols(b) <= row);
 }
 
 weft_status weft__shape_attention_grad(const weft__op_call *call, weft__shape *out) {

@@ -9,10 +9,9 @@ static bool are_apart(const weft_tensor *x, const weft_tensor *y) {
   const weft_tensor *both[] = {x, y};
   int64_t first[2], end[2];
   for (int t = 0; t < 2; t++) {
-    int64_t size = weft__dtype_get(both[t]->dtype)->block_bytes, last = both[t]->offset;
-    for (int i = 0; i < both[t]->rank; i++) last += (both[t]->shape[i] - 1) * both[t]->strides[i];
+    int64_t size = weft__dtype_get(both[t]->dtype)->block_bytes;
     first[t] = both[t]->offset * size;
-    end[t] = (last + 1) * size;
+    end[t] = first[t] + weft__tensor_span(both[t]) * size;
   }
   return end[0] <= first[1] || end[1] <= first[0];
 }

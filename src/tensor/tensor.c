@@ -192,8 +192,7 @@ weft_status weft_tensor_read(const weft_tensor *tensor, void *data, size_t n_byt
   while (run_axis > 0 && (tensor->shape[run_axis - 1] == 1 || tensor->strides[run_axis - 1] == stride))
     stride *= tensor->shape[--run_axis];
   enum { MOST_SPAN = 1 << 24 };
-  int64_t n_span = 1;
-  for (int i = 0; i < tensor->rank; i++) n_span += (tensor->shape[i] - 1) * tensor->strides[i];
+  int64_t n_span = weft__tensor_span(tensor);
   bool is_remote = backend->class->flush != NULL;
   if (is_remote && run_axis > 0 && n_span <= MOST_SPAN) return read_span(tensor, n_span, data);
   char *to = data;

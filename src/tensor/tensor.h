@@ -41,6 +41,8 @@ bool weft__broadcast(const weft_tensor *a, const weft_tensor *b, weft__shape *ou
 int64_t weft__broadcast_stride(const weft_tensor *t, int rank, int axis);
 bool weft__is_contiguous(const weft_tensor *t);
 bool weft__same_shape(const weft_tensor *a, const weft_tensor *b);
+/* Elements from a tensor's first to its last, by its strides; 1 at the least. */
+int64_t weft__tensor_span(const weft_tensor *t);
 /* "[2,3] f32" into a buffer of at least 160 bytes, for messages; returns it. */
 const char *weft__shape_text(const weft_tensor *t, char *text);
 /* Product of all axes but the last, and the last axis (1 and 1 for a scalar). */
